@@ -1,0 +1,62 @@
+"""Subjects on the bus: `fb.{project}.{entity}.{key}.{event}` and the questions' `ask.{service}.{project}.{question}`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from forebay.contracts.errors import InvalidNameError
+from forebay.contracts.identifiers import CLUSTER_PROJECT, ID_PATTERN
+
+EVENT_ROOT = "fb"
+ASK_ROOT = "ask"
+PROGRESS_ROOT = "progress"
+STREAM = "FOREBAY"
+DEAD_STREAM = "FOREBAY_DEAD"
+DEAD_ROOT = "dead"
+
+_TOKEN = re.compile(ID_PATTERN)
+
+
+def _token(value: str, what: str) -> str:
+    if _TOKEN.fullmatch(value) is None and not (what == "project" and value == CLUSTER_PROJECT):
+        msg = f"{value!r} cannot be the {what} of a subject: use 1 to 63 lower-case letters, digits and '-'"
+        raise InvalidNameError(msg)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One event subject taken apart."""
+
+    project: str
+    entity: str
+    key: str
+    event: str
+
+    def __str__(self) -> str:
+        return f"{EVENT_ROOT}.{self.project}.{self.entity}.{self.key}.{self.event}"
+
+
+def event_subject(project: str, entity: str, key: str, event: str) -> Subject:
+    """Build a subject; raises `InvalidNameError` for a part that could climb out of its place."""
+    return Subject(_token(project, "project"), _token(entity, "entity"), _token(key, "key"), _token(event, "event"))
+
+
+def parse_subject(text: str) -> Subject:
+    """Take `fb.…` apart; raises `InvalidNameError` when it is not an event subject."""
+    parts = text.split(".")
+    if len(parts) != 5 or parts[0] != EVENT_ROOT:
+        msg = f"{text!r} is not an event subject: expected 'fb.<project>.<entity>.<key>.<event>'"
+        raise InvalidNameError(msg)
+    return event_subject(*parts[1:])
+
+
+def ask_subject(service: str, project: str, question: str) -> str:
+    """The request/reply subject of one question to one service."""
+    return f"{ASK_ROOT}.{_token(service, 'service')}.{_token(project, 'project')}.{_token(question, 'question')}"
+
+
+def progress_subject(service: str, project: str, key: str) -> str:
+    """Core NATS subject of live progress, never stored."""
+    return f"{PROGRESS_ROOT}.{_token(service, 'service')}.{_token(project, 'project')}.{_token(key, 'key')}"

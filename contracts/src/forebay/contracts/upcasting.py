@@ -1,0 +1,23 @@
+"""Bodies of older versions, brought up to the current one step at a time.
+
+Each step is pure and stays for ever: the log is never rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+"""(event name, version it reads) -> step to the next version. Empty while every event is at version 1."""
+
+
+def upcast(
+    name: str, version: int, current: int, body: dict[str, Any], steps: dict[tuple[str, int], Upcaster] = UPCASTERS
+) -> dict[str, Any]:
+    """Bring `body` from `version` to `current`; raises `KeyError` when a step is missing."""
+    for step in range(version, current):
+        body = steps[(name, step)](body)
+    return body

@@ -1,0 +1,112 @@
+"""Dataset versions, tags and the leases that keep a version alive while a job needs it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from forebay.contracts.body import EventBody, FileRef, Value
+from forebay.contracts.identifiers import Id, Name, Sha256
+from forebay.contracts.reasons import Reason
+
+
+class DatasetVersionCommitted(EventBody):
+    """A version exists, was read back and compared bit by bit, and will not change."""
+
+    event: ClassVar[str] = "DatasetVersionCommitted"
+    dataset: Name
+    number: int = Field(ge=1)
+    root: str
+    """The version's own folder (or URI): `meta/`, `frames.lance`, `videos.lance`, `meta.lance`."""
+    access_plan: Literal["A", "B", "C"]
+    """A LeRobot files on a mount, B Lance on object storage, C Lance on a mount (DESIGN section 6)."""
+    format: str
+    tables: dict[str, int] = Field(default_factory=dict)
+    """The version vector: Lance version of each table."""
+    episodes: FileRef
+    """JSON: `{"episodes": [{"episode": id, "index": dense index, "length", "upload", "source_index"}]}`."""
+    episode_count: int = Field(ge=0)
+    frame_count: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    manifest_sha256: Sha256
+    """Digest over every file of the version; a job's preflight compares it."""
+    checksums: FileRef
+    uploads: tuple[Id, ...] = ()
+    parent: int | None = None
+    parent_reason: str | None = None
+    filter: str | None = None
+    source_ref: str | None = None
+    source_revision: str | None = None
+    rules_version: str
+    source_name: str | None = None
+    """The name as the owner wrote it, when it was no id."""
+
+
+class DatasetTagged(EventBody):
+    """A tag names a version from now on. Jobs pinned before keep theirs."""
+
+    event: ClassVar[str] = "DatasetTagged"
+    dataset: Name
+    tag: Name
+    number: int
+    previous: int | None = None
+    by: str
+    reason: str | None = None
+
+
+class DatasetUntagged(EventBody):
+    """The tag no longer names that version, and jobs that pinned it through the tag are held again."""
+
+    event: ClassVar[str] = "DatasetUntagged"
+    dataset: Name
+    tag: Name
+    number: int
+    by: str
+    reason: str | None = None
+
+
+class PinnedInput(Value):
+    """One input of a job, resolved once and never again."""
+
+    kind: Literal["dataset", "model"]
+    logical: str
+    """As the job wrote it: `dataset:pick-place@train-ready`."""
+    name: Name
+    number: int
+    root: str
+    access_plan: Literal["A", "B", "C"] = "C"
+    manifest_sha256: Sha256
+    columns: tuple[str, ...] = ()
+    """Empty: every column."""
+    episodes: tuple[int, int] | None = None
+    """Dense indices `[first, last)`; None: every episode."""
+    episode_count: int | None = None
+    bytes: int | None = None
+
+
+class LeaseGranted(EventBody):
+    """Every input of the job is resolved, accepted and protected from clean-up."""
+
+    event: ClassVar[str] = "LeaseGranted"
+    job: Id
+    inputs: tuple[PinnedInput, ...]
+
+
+class LeaseRefused(EventBody):
+    """At least one input is not there yet (the job waits) or never will be (say so)."""
+
+    event: ClassVar[str] = "LeaseRefused"
+    job: Id
+    input: str
+    reason: Reason
+    message: str
+    permanent: bool = False
+
+
+class LeaseReleased(EventBody):
+    """The job has ended; its versions may be cleaned up when nobody else holds them."""
+
+    event: ClassVar[str] = "LeaseReleased"
+    job: Id
+    reason: str

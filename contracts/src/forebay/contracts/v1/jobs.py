@@ -1,0 +1,327 @@
+"""Training jobs: the request, the gate, attempts, runtime facts and the verdict on them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import AwareDatetime, Field
+
+from forebay.contracts.body import EventBody, Value
+from forebay.contracts.identifiers import Id, Name
+from forebay.contracts.reasons import Condition, Layer, Reason
+
+
+class DatasetInput(Value):
+    """A dataset the job reads: logical name, and which part of it."""
+
+    name: str
+    columns: tuple[str, ...] = ()
+    episodes: tuple[int, int] | None = None
+
+
+class ModelInput(Value):
+    """Base weights the job starts from; pinned, leased, warmed and gated like a dataset."""
+
+    name: str
+
+
+class Resources(Value):
+    """What the job holds while it runs."""
+
+    cpu: float = Field(default=1, gt=0)
+    memory_bytes: int = Field(default=1 << 30, gt=0)
+    gpus: int = Field(default=0, ge=0)
+
+
+class RestartPolicy(Value):
+    """How often a failed attempt is tried again, and from where."""
+
+    max_attempts: int = Field(default=3, ge=1, le=100)
+    allow_cold_start: bool = False
+    """Without a usable checkpoint a second attempt is refused unless this is set."""
+
+
+class JobSpec(Value):
+    """One training job as its owner wrote it."""
+
+    name: Name
+    project: Id
+    command: tuple[str, ...] = Field(min_length=1)
+    datasets: tuple[DatasetInput, ...] = ()
+    models: tuple[ModelInput, ...] = ()
+    resources: Resources = Resources()
+    queue: Id = "default"
+    priority: int = 0
+    restart: RestartPolicy = RestartPolicy()
+    environment: dict[str, str] = Field(default_factory=dict)
+    parameters: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Hyper-parameters for lineage; the command receives them as FOREBAY_PARAM_<NAME>."""
+    code_revision: str | None = None
+    working_directory: str | None = None
+    wait_for_dataset: bool = False
+
+
+class JobSubmitted(EventBody):
+    """A job was accepted into the system; nothing is held yet."""
+
+    event: ClassVar[str] = "JobSubmitted"
+    job: Id
+    """`<name>-<run>`."""
+    run: int = Field(ge=1)
+    spec: JobSpec
+    spec_sha256: str
+    submitted_by: str
+
+
+class ConditionState(Value):
+    """One readiness condition with the sentence a person reads."""
+
+    type: Condition
+    status: Literal["True", "False", "Unknown"]
+    reason: Reason
+    message: str
+    since: AwareDatetime
+    evidence: tuple[str, ...] = ()
+    """Ids of the events that prove it."""
+
+
+class JobGated(EventBody):
+    """The gate is shut, and these conditions say why. Published when the answer changes."""
+
+    event: ClassVar[str] = "JobGated"
+    job: Id
+    conditions: tuple[ConditionState, ...]
+
+
+class JobGateOpened(EventBody):
+    """All conditions hold: the job may compete for quota."""
+
+    event: ClassVar[str] = "JobGateOpened"
+    job: Id
+    conditions: tuple[ConditionState, ...]
+
+
+class Quantity(Value):
+    """One resource: how much is needed, how much is free, how much there is in all."""
+
+    resource: str
+    need: float
+    free: float
+    total: float
+
+
+class WorkloadPending(EventBody):
+    """The gate is open but quota is not there."""
+
+    event: ClassVar[str] = "WorkloadPending"
+    job: Id
+    reason: Reason
+    message: str
+    lacking: tuple[Quantity, ...] = ()
+
+
+class WorkloadAdmitted(EventBody):
+    """Quota is held for one attempt from now on."""
+
+    event: ClassVar[str] = "WorkloadAdmitted"
+    job: Id
+    attempt: int = Field(ge=1)
+    resources: Resources
+    devices: tuple[str, ...] = ()
+    """GPU indices of this machine; empty for none."""
+    queue: Id = "default"
+
+
+class WorkloadEvicted(EventBody):
+    """Quota was taken back."""
+
+    event: ClassVar[str] = "WorkloadEvicted"
+    job: Id
+    attempt: int
+    reason: Reason
+    message: str
+
+
+class PodUnschedulable(EventBody):
+    """No node takes the pod now; the scheduler's own words are kept."""
+
+    event: ClassVar[str] = "PodUnschedulable"
+    job: Id
+    attempt: int
+    pod: str
+    reason: str
+    message: str
+
+
+class PodScheduled(EventBody):
+    """A node was found."""
+
+    event: ClassVar[str] = "PodScheduled"
+    job: Id
+    attempt: int
+    pod: str
+    node: str
+
+
+class ContainerWaiting(EventBody):
+    """A container does not start yet (image, config, mounts)."""
+
+    event: ClassVar[str] = "ContainerWaiting"
+    job: Id
+    attempt: int
+    pod: str
+    container: str
+    reason: str
+    message: str
+
+
+class VolumeMountFailed(EventBody):
+    """A volume cannot be attached or mounted."""
+
+    event: ClassVar[str] = "VolumeMountFailed"
+    job: Id
+    attempt: int
+    pod: str
+    volume: str | None = None
+    reason: str
+    message: str
+
+
+class PreflightCheck(Value):
+    """One check made where the job will run."""
+
+    name: str
+    status: Literal["pass", "warn", "fail"]
+    reason: Reason
+    message: str
+
+
+class PreflightReported(EventBody):
+    """What the agent found before the training command was started."""
+
+    event: ClassVar[str] = "PreflightReported"
+    job: Id
+    attempt: int
+    checks: tuple[PreflightCheck, ...]
+    seconds: float = Field(ge=0)
+
+
+class PreflightPassed(EventBody):
+    """The attempt may start its command."""
+
+    event: ClassVar[str] = "PreflightPassed"
+    job: Id
+    attempt: int
+    warnings: tuple[str, ...] = ()
+
+
+class PreflightFailed(EventBody):
+    """The attempt must not start; every failed check is listed."""
+
+    event: ClassVar[str] = "PreflightFailed"
+    job: Id
+    attempt: int
+    failed: tuple[PreflightCheck, ...]
+
+
+class AttemptStarted(EventBody):
+    """The training process of this attempt was started: process recovery, when attempt > 1."""
+
+    event: ClassVar[str] = "AttemptStarted"
+    job: Id
+    attempt: int = Field(ge=1)
+    host: str
+    process: str
+    """Process identity on that host (`pid@start-time`) or pod uid."""
+    recovers: int | None = None
+    """The attempt that ended before this one."""
+
+
+class AttemptEnded(EventBody):
+    """The training process is gone."""
+
+    event: ClassVar[str] = "AttemptEnded"
+    job: Id
+    attempt: int
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: Reason
+    message: str
+    ran: bool = True
+    """False: the training command was never started (preflight or resume refused)."""
+
+
+class NodeLost(EventBody):
+    """A node is gone; attempts on it are unknown until proven dead."""
+
+    event: ClassVar[str] = "NodeLost"
+    node: Id
+    reason: str
+    message: str
+
+
+class JobSucceeded(EventBody):
+    """Terminal: the command ended with exit code 0."""
+
+    event: ClassVar[str] = "JobSucceeded"
+    job: Id
+    attempt: int
+    attempts: int
+
+
+class JobFailed(EventBody):
+    """Terminal: no further attempt will be made."""
+
+    event: ClassVar[str] = "JobFailed"
+    job: Id
+    reason: Reason
+    message: str
+    attempts: int
+
+
+class JobCancelled(EventBody):
+    """Terminal: a person asked for it."""
+
+    event: ClassVar[str] = "JobCancelled"
+    job: Id
+    by: str
+    reason: str | None = None
+
+
+class RuntimeFactRecorded(EventBody):
+    """A raw fact as the runtime printed it, credentials masked; kept for ever."""
+
+    event: ClassVar[str] = "RuntimeFactRecorded"
+    job: Id
+    attempt: int | None = None
+    source: str
+    """Who said it: `local-backend`, `kubelet`, `kueue`, …"""
+    object: str
+    reason: str
+    message: str
+    exit_code: int | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class Verdict(Value):
+    """The one reason that decides, as a person and a program can read it."""
+
+    layer: Layer
+    cause: Reason
+    message: str
+    need: str | None = None
+    have: str | None = None
+    where: str | None = None
+    fits: Literal["now", "never", "unknown"] = "unknown"
+    since: AwareDatetime
+    evidence: tuple[str, ...] = ()
+    next_action: str
+    rule: str
+
+
+class VerdictChanged(EventBody):
+    """Why the job is where it is now; published when the cause changes."""
+
+    event: ClassVar[str] = "VerdictChanged"
+    job: Id
+    verdict: Verdict

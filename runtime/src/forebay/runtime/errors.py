@@ -1,0 +1,53 @@
+"""Errors of the runtime: what may pass by waiting, what never will, and a plain "no"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class RuntimeFailure(Exception):  # noqa: N818 the root of a family; its members end in Error
+    """Root of the runtime's own errors."""
+
+
+class Refused(RuntimeFailure):  # noqa: N818 an answer, not a defect
+    """The answer to a command or question is no, and here is why and what to do."""
+
+    def __init__(self, code: str, message: str, next_action: str = "", details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.next_action = next_action
+        self.details = details or {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"code": self.code, "message": self.message, "next_action": self.next_action, "details": self.details}
+
+
+class Unreachable(RuntimeFailure):  # noqa: N818 reads as a state at the call site
+    """The bus or a service does not answer; waiting or starting it may help."""
+
+    def __init__(self, message: str, next_action: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_action = next_action
+
+
+class RetryLater(RuntimeFailure):  # noqa: N818 an instruction to the runtime
+    """A worker cannot go on now; run the same item again after `delay_s` seconds."""
+
+    def __init__(self, delay_s: float, reason: str) -> None:
+        super().__init__(reason)
+        self.delay_s = delay_s
+        self.reason = reason
+
+
+class FencedError(RuntimeFailure):
+    """Another process has taken over this store; this one must stand by."""
+
+
+class LogTruncatedError(RuntimeFailure):
+    """The log does not hold what this service has yet to read; nothing may be guessed."""
+
+
+class SettingsError(RuntimeFailure):
+    """Settings do not fit; the message lists every problem at once."""

@@ -1,0 +1,236 @@
+"""State as `evolve` and `decide` see it: documents, read and changed synchronously.
+
+`WorkingSet` lets a pure function read from an asynchronous store: a read of
+something that is not loaded yet raises `NotLoaded`, the machine loads it and runs
+the function again. That is allowed exactly because the function is pure.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Protocol, cast
+
+from forebay.runtime.documents import (
+    D,
+    Digest,
+    Document,
+    decode_document,
+    digested,
+    encode_document,
+    index_values,
+)
+from forebay.runtime.stores.port import Store
+
+
+class State(Protocol):
+    """Read-only documents."""
+
+    def get(self, kind: type[D], key: str) -> D | None: ...
+
+    def find(self, kind: type[D], field: str, value: str) -> list[D]:
+        """Documents whose indexed `field` has `value`, ordered by key."""
+        ...
+
+    def all(self, kind: type[D], *, after: str = "", limit: int = 100) -> list[D]:
+        """Documents of a kind by key, from the first key greater than `after`."""
+        ...
+
+
+class Fold(State, Protocol):
+    """Documents that an event may change."""
+
+    def put(self, document: Document) -> None: ...
+
+    def delete(self, kind: type[Document], key: str) -> None: ...
+
+
+def _matches(document: Document, field: str, value: str) -> bool:
+    return (field, value) in index_values(document)
+
+
+def _check_indexed(kind: type[Document], field: str) -> None:
+    if field not in kind.indexed:
+        msg = f"{kind.__name__}.{field} is not indexed; indexed are {kind.indexed}"
+        raise LookupError(msg)
+
+
+class MemoryState:
+    """A whole state in memory: for tests, and for folding without a store."""
+
+    def __init__(self) -> None:
+        self._documents: dict[str, dict[str, Document]] = {}
+
+    def get(self, kind: type[D], key: str) -> D | None:
+        return cast("D | None", self._documents.get(kind.kind, {}).get(key))
+
+    def find(self, kind: type[D], field: str, value: str) -> list[D]:
+        _check_indexed(kind, field)
+        return [found for found in self._sorted(kind) if _matches(found, field, value)]
+
+    def all(self, kind: type[D], *, after: str = "", limit: int = 100) -> list[D]:
+        return [found for found in self._sorted(kind) if found.key > after][:limit]
+
+    def put(self, document: Document) -> None:
+        self._documents.setdefault(document.kind, {})[document.key] = document
+
+    def delete(self, kind: type[Document], key: str) -> None:
+        self._documents.get(kind.kind, {}).pop(key, None)
+
+    def digest(self, kinds: Sequence[type[Document]]) -> str:
+        """The same digest that a store with these documents has."""
+        digest = Digest()
+        for name in digested(kinds):
+            for key, document in sorted(self._documents.get(name, {}).items()):
+                digest.add(name, key, encode_document(document))
+        return digest.hexdigest()
+
+    def _sorted(self, kind: type[D]) -> list[D]:
+        return cast("list[D]", [document for _, document in sorted(self._documents.get(kind.kind, {}).items())])
+
+
+class NotLoaded(Exception):  # noqa: N818 control flow between a pure function and the machine
+    """A pure function asked for something the working set has to load first."""
+
+    def __init__(self, kind: type[Document], *, key: str | None = None, query: tuple[str, str] | None = None) -> None:
+        super().__init__(kind.kind, key, query)
+        self.kind = kind
+        self.key = key
+        self.query = query
+
+
+class PagedLoad(NotLoaded):
+    """A page of a kind has to be loaded."""
+
+    def __init__(self, kind: type[Document], after: str, limit: int) -> None:
+        super().__init__(kind)
+        self.after = after
+        self.limit = limit
+
+
+type_and_key = tuple[type[Document], str]
+
+
+class WorkingSet:
+    """Documents of one store: loaded ones, plus what the current batch has changed.
+
+    Only valid while this process is the store's single writer. `transaction`
+    groups the changes of one event, so that a run that stops at `NotLoaded`
+    leaves nothing behind.
+    """
+
+    def __init__(self, store: Store, *, cache_size: int = 50_000) -> None:
+        self._store = store
+        self._cache_size = cache_size
+        self._loaded: OrderedDict[type_and_key, Document | None] = OrderedDict()
+        self._queries: dict[tuple[type[Document], str, str], frozenset[str]] = {}
+        self._pages: dict[tuple[type[Document], str, int], list[str]] = {}
+        self._changed: dict[type_and_key, Document | None] = {}
+        self._scratch: dict[type_and_key, Document | None] = {}
+
+    # reading
+
+    def get(self, kind: type[D], key: str) -> D | None:
+        place = (kind, key)
+        for layer in (self._scratch, self._changed):
+            if place in layer:
+                return cast("D | None", layer[place])
+        try:
+            found = self._loaded[place]
+        except KeyError:
+            raise NotLoaded(kind, key=key) from None
+        self._loaded.move_to_end(place)
+        return cast("D | None", found)
+
+    def find(self, kind: type[D], field: str, value: str) -> list[D]:
+        _check_indexed(kind, field)
+        try:
+            stored = self._queries[(kind, field, value)]
+        except KeyError:
+            raise NotLoaded(kind, query=(field, value)) from None
+        keys = set(stored)
+        keys.update(key for changed, key in self._overlay() if changed is kind)
+        found = (self.get(kind, key) for key in sorted(keys))
+        return [document for document in found if document is not None and _matches(document, field, value)]
+
+    def all(self, kind: type[D], *, after: str = "", limit: int = 100) -> list[D]:
+        try:
+            stored = self._pages[(kind, after, limit)]
+        except KeyError:
+            raise PagedLoad(kind, after, limit) from None
+        horizon = stored[-1] if len(stored) == limit else None
+        keys = set(stored)
+        for changed, key in self._overlay():
+            if changed is kind and key > after and (horizon is None or key <= horizon):
+                keys.add(key)
+        found = (self.get(kind, key) for key in sorted(keys))
+        return [document for document in found if document is not None][:limit]
+
+    def _overlay(self) -> Iterator[type_and_key]:
+        yield from self._changed
+        yield from self._scratch
+
+    # changing
+
+    def put(self, document: Document) -> None:
+        self._scratch[(type(document), document.key)] = document
+
+    def delete(self, kind: type[Document], key: str) -> None:
+        self._scratch[(kind, key)] = None
+
+    def keep(self) -> None:
+        """The current event is folded: its changes belong to the batch now."""
+        self._changed.update(self._scratch)
+        self._scratch.clear()
+
+    def drop(self) -> None:
+        """Forget the changes of the current event."""
+        self._scratch.clear()
+
+    def changes(self) -> dict[type_and_key, Document | None]:
+        """What the batch has changed so far, against what was loaded."""
+        return {
+            place: document
+            for place, document in self._changed.items()
+            if place not in self._loaded or self._loaded[place] != document
+        }
+
+    def settle(self) -> None:
+        """The batch is written: its changes are the loaded state now."""
+        for place, document in self._changed.items():
+            self._loaded[place] = document
+            self._loaded.move_to_end(place)
+        self._changed.clear()
+        self._queries.clear()
+        self._pages.clear()
+        while len(self._loaded) > self._cache_size:
+            self._loaded.popitem(last=False)
+
+    def forget(self) -> None:
+        """The batch was not written: start again from the store."""
+        for layer in (self._loaded, self._changed, self._scratch, self._queries, self._pages):
+            layer.clear()
+
+    # loading
+
+    async def load(self, missing: NotLoaded) -> None:
+        """Fetch what a pure function asked for."""
+        kind = missing.kind
+        if isinstance(missing, PagedLoad):
+            rows = await self._store.page(kind.kind, after=missing.after, limit=missing.limit)
+            self._pages[(kind, missing.after, missing.limit)] = [key for key, _ in rows]
+            self._remember(kind, rows)
+        elif missing.query is not None:
+            field, value = missing.query
+            rows = await self._store.find(kind.kind, field, value)
+            self._queries[(kind, field, value)] = frozenset(key for key, _ in rows)
+            self._remember(kind, rows)
+        elif missing.key is not None:
+            body = (await self._store.get(kind.kind, [missing.key])).get(missing.key)
+            self._loaded[(kind, missing.key)] = None if body is None else decode_document(kind, body)
+
+    def _remember(self, kind: type[Document], rows: Sequence[tuple[str, bytes]]) -> None:
+        for key, body in rows:
+            if (kind, key) not in self._loaded:
+                self._loaded[(kind, key)] = decode_document(kind, body)
+

@@ -1,0 +1,152 @@
+"""The embedded store: one SQLite file, written by one process at a time.
+
+Calls are short (one batch, one transaction) and run on the event loop's thread:
+handing each to a thread costs more than the call itself. `synchronous=NORMAL` in
+WAL mode survives the death of the process; after a power cut the newest batches
+may be gone, position and outbox with them, and are folded again from the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from forebay.runtime.errors import FencedError
+from forebay.runtime.stores.port import StoreHead, WriteBatch
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS documents (
+  kind TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (kind, key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entries (
+  kind TEXT NOT NULL, field TEXT NOT NULL, value TEXT NOT NULL, key TEXT NOT NULL,
+  PRIMARY KEY (kind, field, value, key)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS entries_by_key ON entries (kind, key);
+CREATE TABLE IF NOT EXISTS head (
+  only INTEGER PRIMARY KEY CHECK (only = 1), position INTEGER NOT NULL, fold_version INTEGER NOT NULL,
+  epoch INTEGER NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL
+);
+"""
+
+
+class SqliteStore:
+    """`Store` on one file. `fold_version` is written when the file is made."""
+
+    def __init__(self, path: Path, *, fold_version: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=10000;")
+        self._db.executescript(_SCHEMA)
+        self._db.execute("INSERT OR IGNORE INTO head VALUES (1, 0, ?, 0, '', 0)", (fold_version,))
+        self._epoch: int | None = None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        cursor = self._db.cursor()
+        cursor.execute("BEGIN IMMEDIATE")
+        try:
+            yield cursor
+        except BaseException:
+            cursor.execute("ROLLBACK")
+            raise
+        cursor.execute("COMMIT")
+
+    async def head(self) -> StoreHead:
+        position, fold_version = self._db.execute("SELECT position, fold_version FROM head").fetchone()
+        return StoreHead(position, fold_version)
+
+    async def acquire(self, owner: str, *, ttl_s: float) -> bool:
+        now = time.time()
+        with self._transaction() as cursor:
+            epoch, holder, expires = cursor.execute("SELECT epoch, owner, expires FROM head").fetchone()
+            ours = epoch == self._epoch
+            if not ours and holder and expires > now and _may_live(holder):
+                return False
+            self._epoch = epoch if ours else epoch + 1
+            cursor.execute(
+                "UPDATE head SET epoch = ?, owner = ?, expires = ?", (self._epoch, owner_record(owner), now + ttl_s)
+            )
+        return True
+
+    async def release(self) -> None:
+        self._db.execute("UPDATE head SET owner = '', expires = 0 WHERE epoch = ?", (self._epoch,))
+        self._epoch = None
+
+    async def get(self, kind: str, keys: Sequence[str]) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for start in range(0, len(keys), 500):
+            some = keys[start : start + 500]
+            marks = ",".join("?" * len(some))
+            rows = self._db.execute(
+                f"SELECT key, body FROM documents WHERE kind = ? AND key IN ({marks})",  # noqa: S608 only marks
+                (kind, *some),
+            )
+            found.update(rows)
+        return found
+
+    async def find(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
+        return self._db.execute(
+            "SELECT d.key, d.body FROM entries e JOIN documents d ON d.kind = e.kind AND d.key = e.key"
+            " WHERE e.kind = ? AND e.field = ? AND e.value = ? ORDER BY d.key",
+            (kind, field, value),
+        ).fetchall()
+
+    async def page(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
+        return self._db.execute(
+            "SELECT key, body FROM documents WHERE kind = ? AND key > ? ORDER BY key LIMIT ?", (kind, after, limit)
+        ).fetchall()
+
+    async def count(self, kind: str) -> int:
+        return int(self._db.execute("SELECT count(*) FROM documents WHERE kind = ?", (kind,)).fetchone()[0])
+
+    async def write(self, batch: WriteBatch) -> None:
+        with self._transaction() as cursor:
+            (epoch,) = cursor.execute("SELECT epoch FROM head").fetchone()
+            if epoch != self._epoch:
+                msg = f"another process reads this store now (epoch {epoch}, ours was {self._epoch})"
+                raise FencedError(msg)
+            stale = [(put.kind, put.key) for put in batch.puts if put.indexed]
+            stale += [(gone.kind, gone.key) for gone in batch.deletes]
+            cursor.executemany("DELETE FROM entries WHERE kind = ? AND key = ?", stale)
+            cursor.executemany(
+                "DELETE FROM documents WHERE kind = ? AND key = ?", [(gone.kind, gone.key) for gone in batch.deletes]
+            )
+            cursor.executemany(
+                "INSERT INTO documents VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body",
+                [(put.kind, put.key, put.body) for put in batch.puts],
+            )
+            cursor.executemany(
+                "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)",
+                [(put.kind, field, value, put.key) for put in batch.puts for field, value in put.index],
+            )
+            if batch.position is not None:
+                cursor.execute("UPDATE head SET position = ?", (batch.position,))
+
+    async def close(self) -> None:
+        self._db.close()
+
+
+def owner_record(owner: str) -> str:
+    """Who holds the store, so that a successor on the same machine can see that it died."""
+    me = psutil.Process()
+    return json.dumps({"owner": owner, "host": os.uname().nodename, "pid": me.pid, "start": me.create_time()})
+
+
+def _may_live(holder: str) -> bool:
+    try:
+        record = json.loads(holder)
+        if record["host"] != os.uname().nodename:
+            return True
+        return bool(abs(psutil.Process(record["pid"]).create_time() - record["start"]) < 1)
+    except psutil.NoSuchProcess:
+        return False
+    except (ValueError, KeyError, TypeError):
+        return True

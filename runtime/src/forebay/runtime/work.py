@@ -1,0 +1,52 @@
+"""Long work: what a worker gets and promises. `engine.py` and `workshop.py` run it.
+
+An item is claimed by the one active process of a service; after a crash the next
+process runs it again, so a worker must be idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from forebay.runtime.documents import D
+from forebay.runtime.machine import Emit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkItem:
+    """One piece of long work, as `decide` asked for it."""
+
+    kind: str
+    key: str
+    project: str
+    payload: Mapping[str, Any]
+    tries: int
+    """How often it was started before."""
+
+
+class WorkContext(Protocol):
+    """What a worker may do besides its work."""
+
+    async def emit(self, *emits: Emit) -> None:
+        """Put events into the outbox at once, before the work ends."""
+        ...
+
+    def progress(self, payload: Mapping[str, Any]) -> None:
+        """Tell watchers how far it is; best effort, never stored."""
+        ...
+
+    async def get(self, kind: type[D], key: str) -> D | None:
+        """Read one document of the own service as it is now."""
+        ...
+
+
+class Worker(Protocol):
+    """Does one kind of work and returns the events that are its result.
+
+    Raise `RetryLater` for what may pass. Any other exception is retried with a
+    growing delay and parked after the last try.
+    """
+
+    async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]: ...

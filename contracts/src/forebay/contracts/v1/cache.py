@@ -82,6 +82,8 @@ class CacheFailed(EventBody):
     number: int
     reason: Reason
     message: str
+    job: Id | None = None
+    """Set when planning itself failed: then no CachePlanned ties the plan to its job."""
 
 
 class CacheLost(EventBody):

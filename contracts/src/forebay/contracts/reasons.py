@@ -42,6 +42,7 @@ class Reason(StrEnum):
     DATASET_UNTAGGED = "DatasetUntagged"
     DATASET_NOT_READY = "DatasetNotReady"
     DATASET_RESOLVED = "DatasetResolved"
+    DATASET_ACCEPTED = "DatasetAccepted"
     DATASET_WITHDRAWN = "DatasetWithdrawn"
     DATASET_CHANGED = "DatasetChanged"
     MODEL_UNKNOWN = "ModelUnknown"
@@ -95,6 +96,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.DATASET_UNTAGGED: "The dataset has versions, but none carries that tag.",
     Reason.DATASET_NOT_READY: "The dataset is being uploaded or checked.",
     Reason.DATASET_RESOLVED: "The name was resolved to one committed version.",
+    Reason.DATASET_ACCEPTED: "The version was accepted, and nobody has taken that back.",
     Reason.DATASET_WITHDRAWN: "The version must not be used any more.",
     Reason.DATASET_CHANGED: "The version's files are not what was committed.",
     Reason.MODEL_UNKNOWN: "No model version of that name is registered.",

@@ -62,13 +62,15 @@ Action = Emit | Work | Deadline
 class Pending(Protocol):
     """Own events that are decided but not yet seen back in the log."""
 
-    def of(self, body_type: type[B]) -> list[B]: ...
+    def of(self, body_type: type[B], project: str | None = None) -> list[B]:
+        """Bodies of one type, oldest first; of one project only when it is named."""
+        ...
 
 
 class NothingPending:
     """`Pending` for tests and rebuilds."""
 
-    def of(self, body_type: type[B]) -> list[B]:  # noqa: ARG002 the port's signature
+    def of(self, body_type: type[B], project: str | None = None) -> list[B]:  # noqa: ARG002 the port's signature
         return []
 
 

@@ -71,6 +71,8 @@ class JobSubmitted(EventBody):
     spec: JobSpec
     spec_sha256: str
     submitted_by: str
+    client_id: str | None = None
+    """The submitting client's own id of the request: a repeat of it is the same submission."""
 
 
 class ConditionState(Value):
@@ -91,6 +93,8 @@ class JobGated(EventBody):
     event: ClassVar[str] = "JobGated"
     job: Id
     conditions: tuple[ConditionState, ...]
+    generation: int = Field(default=1, ge=1)
+    """Counts the answers of this job: the highest is the one that stands."""
 
 
 class JobGateOpened(EventBody):
@@ -99,6 +103,8 @@ class JobGateOpened(EventBody):
     event: ClassVar[str] = "JobGateOpened"
     job: Id
     conditions: tuple[ConditionState, ...]
+    generation: int = Field(default=1, ge=1)
+    """Counts the answers of this job: the highest is the one that stands."""
 
 
 class Quantity(Value):
@@ -118,6 +124,8 @@ class WorkloadPending(EventBody):
     reason: Reason
     message: str
     lacking: tuple[Quantity, ...] = ()
+    generation: int = Field(default=1, ge=1)
+    """Counts the answers of this job: the highest is the one that stands."""
 
 
 class WorkloadAdmitted(EventBody):
@@ -325,3 +333,5 @@ class VerdictChanged(EventBody):
     event: ClassVar[str] = "VerdictChanged"
     job: Id
     verdict: Verdict
+    generation: int = Field(default=1, ge=1)
+    """Counts the answers of this job: the highest is the one that stands."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field
 
 from forebay.contracts.body import EventBody, Value
-from forebay.contracts.identifiers import Id, Name, Sha256
+from forebay.contracts.identifiers import Id, Name, Sha256, content_digest
 
 Channel = Literal["candidate", "canary", "production", "retired"]
 
@@ -18,6 +19,11 @@ class CheckpointFile(Value):
     path: str
     sha256: Sha256
     bytes: int = Field(ge=0)
+
+
+def checkpoint_digest(files: Iterable[CheckpointFile]) -> str:
+    """The identity of a save: over the sorted paths, digests and sizes of its files."""
+    return content_digest(sorted([file.path, file.sha256, file.bytes] for file in files))
 
 
 class Compatibility(Value):
@@ -44,7 +50,7 @@ class CheckpointWritten(EventBody):
     uri: str
     files: tuple[CheckpointFile, ...]
     digest: Sha256
-    """Over paths and file digests."""
+    """`checkpoint_digest(files)`."""
     compatibility: Compatibility = Compatibility()
     metrics: dict[str, float] = Field(default_factory=dict)
 
@@ -57,7 +63,9 @@ class CheckpointVerified(EventBody):
     job: Id
     attempt: int
     step: int
-    status: Literal["complete", "inexact", "weights-only", "corrupt", "missing"]
+    status: Literal["complete", "inexact", "weights-only", "incomplete", "corrupt", "missing"]
+    """`inexact`: resumable, but the scheduler or the random state is not there. `incomplete`: an
+    unfinished save (marked in progress, or optimizer state without a step)."""
     findings: tuple[str, ...] = ()
 
 
@@ -124,6 +132,8 @@ class ModelReleased(EventBody):
     channel: Channel
     artefact_sha256: Sha256
     previous: int | None = None
+    move: int | None = Field(default=None, ge=1)
+    """How many times this channel has been moved, this one included: its order, without any clock."""
     evaluation: Id | None = None
     forced_reason: str | None = None
     by: str
@@ -137,6 +147,8 @@ class ModelRolledBack(EventBody):
     channel: Channel
     from_number: int
     to_number: int
+    move: int | None = Field(default=None, ge=1)
+    """Counted together with the channel's releases."""
     reason: str
     by: str
 

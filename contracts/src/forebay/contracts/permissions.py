@@ -1,0 +1,130 @@
+"""Who may say, ask, hear and answer what: derived from the table of events, never written by hand.
+
+`deploy/` turns it into server configuration, `make generate` into `permissions.json`.
+
+Each identity lives in a NATS account of its own and reaches the log only through
+these subjects. The account matters: NATS checks the subject of a message but not
+the reply subject in it, so inside one account a reader could ask the server to
+send a stored message, or an acknowledgement, to somebody else's event subject,
+and the log would take it. Between accounts a reply cannot leave the account that
+asked (tried in tests/integration/test_permissions.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.contracts.catalogue import EventSpec, events_of
+from forebay.contracts.parts import PROJECT_PARTS, SERVICES, Part, Source
+from forebay.contracts.subjects import ASK_ROOT, DEAD_ROOT, DEAD_STREAM, EVENT_ROOT, PROGRESS_ROOT, STREAM
+
+LOG_ACCOUNT = "log"
+"""The account that owns the streams; only `admin` lives in it."""
+PROJECT_PLACEHOLDER = "<project>"
+_API = "$JS.API"
+RESUME_POINT = "resume-point"
+"""The one question that the agent asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """Everything one identity may do on the bus."""
+
+    source: Source
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    """Besides this, an identity hears only its own inbox."""
+    answers: tuple[str, ...] = ()
+    """Questions it answers; it may reply to whoever asked them, and to nobody else."""
+
+    @property
+    def identity(self) -> str:
+        return identity_of(self.source)
+
+    @property
+    def inbox(self) -> str:
+        return inbox_prefix(self.source)
+
+
+def identity_of(source: Source) -> str:
+    """`ingest`, `collector.arm-lab`: the name of the key file and of the account."""
+    return f"{source.part}.{source.project}" if source.project else str(source.part)
+
+
+def inbox_prefix(source: Source) -> str:
+    """Where replies to this identity arrive; nobody else may listen there."""
+    return "_INBOX_" + identity_of(source).replace(".", "_")
+
+
+def permission_of(source: Source) -> Permission:
+    """The permissions of one identity."""
+    part = source.part
+    if part in SERVICES:
+        return _service(source)
+    if part in PROJECT_PARTS:
+        return _project_part(source)
+    if part is Part.OPERATOR:
+        return _permission(source, publish=(*_READ_LOG, *_READ_DEAD, f"{ASK_ROOT}.>"), hears=(f"{PROGRESS_ROOT}.>",))
+    return _permission(source, publish=(f"{_API}.>",))
+
+
+def permissions(projects: tuple[str, ...]) -> tuple[Permission, ...]:
+    """The permissions of every identity of an installation with these projects."""
+    plain = [Source(part) for part in Part if part not in PROJECT_PARTS]
+    bound = [Source(part, project) for project in projects for part in PROJECT_PARTS]
+    return tuple(permission_of(source) for source in (*plain, *bound))
+
+
+_READ_LOG = (
+    f"{_API}.DIRECT.GET.{STREAM}",
+    f"{_API}.DIRECT.GET.{STREAM}.>",
+    f"{_API}.STREAM.INFO.{STREAM}",
+    f"{_API}.STREAM.MSG.GET.{STREAM}",
+)
+_READ_DEAD = (
+    f"{_API}.DIRECT.GET.{DEAD_STREAM}",
+    f"{_API}.DIRECT.GET.{DEAD_STREAM}.>",
+    f"{_API}.STREAM.INFO.{DEAD_STREAM}",
+    f"{_API}.STREAM.MSG.GET.{DEAD_STREAM}",
+    f"{_API}.CONSUMER.INFO.{STREAM}.*",
+)
+
+
+def _service(source: Source) -> Permission:
+    name = str(source.part)
+    publish = (
+        *(_event_subject(spec, source, "*") for spec in events_of(source.part)),
+        f"{_API}.CONSUMER.MSG.NEXT.{STREAM}.{name}",
+        f"{_API}.CONSUMER.INFO.{STREAM}.{name}",
+        f"$JS.ACK.{STREAM}.{name}.>",
+        *_READ_LOG,
+        f"{DEAD_ROOT}.{name}.>",
+        f"{PROGRESS_ROOT}.{name}.>",
+    )
+    return _permission(source, publish=publish, answers=(f"{ASK_ROOT}.{name}.>",))
+
+
+def _project_part(source: Source) -> Permission:
+    """A part that belongs to one project reads back only the last message of its own subjects.
+
+    That is enough to see whether a publish answered "duplicate" was really its own
+    message. Reading by sequence, or any consumer, would show it other projects.
+    """
+    project = source.project or PROJECT_PLACEHOLDER
+    own = tuple(_event_subject(spec, source, project) for spec in events_of(source.part))
+    back = tuple(f"{_API}.DIRECT.GET.{STREAM}.{subject}" for subject in own)
+    ask = (f"{ASK_ROOT}.{Part.REGISTRY}.{project}.{RESUME_POINT}",) if source.part is Part.AGENT else ()
+    return _permission(source, publish=(*own, *back, *ask))
+
+
+def _permission(
+    source: Source, *, publish: tuple[str, ...], hears: tuple[str, ...] = (), answers: tuple[str, ...] = ()
+) -> Permission:
+    subscribe = (*hears, *answers, f"{inbox_prefix(source)}.>")
+    return Permission(source=source, publish=publish, subscribe=subscribe, answers=answers)
+
+
+def _event_subject(spec: EventSpec, source: Source, project: str) -> str:
+    """Where this identity may publish the event; an event of many owners only under the owner's own key."""
+    key = str(source.part) if len(spec.owners) > 1 else "*"
+    return f"{EVENT_ROOT}.{project}.{spec.entity}.{key}.{spec.token}"

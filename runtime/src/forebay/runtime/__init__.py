@@ -1,0 +1,1 @@
+"""What every Forebay service stands on; no domain word is in here."""

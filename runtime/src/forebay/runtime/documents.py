@@ -47,7 +47,8 @@ def _decoder(kind: type[D]) -> msgspec.json.Decoder[D]:
 
 def decode_document(kind: type[D], body: bytes) -> D:
     """Read a stored document; unknown fields are dropped."""
-    return _decoder(kind).decode(body)
+    found: D = _decoder(kind).decode(body)
+    return found
 
 
 def index_values(document: Document) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ class RuntimeFailure(Exception):  # noqa: N818 the root of a family; its members
     """Root of the runtime's own errors."""
 
 
-class Refused(RuntimeFailure):  # noqa: N818 an answer, not a defect
+class Refused(RuntimeFailure):
     """The answer to a command or question is no, and here is why and what to do."""
 
     def __init__(self, code: str, message: str, next_action: str = "", details: dict[str, Any] | None = None) -> None:
@@ -23,7 +23,7 @@ class Refused(RuntimeFailure):  # noqa: N818 an answer, not a defect
         return {"code": self.code, "message": self.message, "next_action": self.next_action, "details": self.details}
 
 
-class Unreachable(RuntimeFailure):  # noqa: N818 reads as a state at the call site
+class Unreachable(RuntimeFailure):
     """The bus or a service does not answer; waiting or starting it may help."""
 
     def __init__(self, message: str, next_action: str = "") -> None:
@@ -32,7 +32,7 @@ class Unreachable(RuntimeFailure):  # noqa: N818 reads as a state at the call si
         self.next_action = next_action
 
 
-class RetryLater(RuntimeFailure):  # noqa: N818 an instruction to the runtime
+class RetryLater(RuntimeFailure):
     """A worker cannot go on now; run the same item again after `delay_s` seconds."""
 
     def __init__(self, delay_s: float, reason: str) -> None:

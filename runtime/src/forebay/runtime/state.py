@@ -233,4 +233,3 @@ class WorkingSet:
         for key, body in rows:
             if (kind, key) not in self._loaded:
                 self._loaded[(kind, key)] = decode_document(kind, body)
-

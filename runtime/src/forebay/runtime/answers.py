@@ -1,0 +1,124 @@
+"""Answers: commands and questions of a service over request/reply, and the runtime's own three.
+
+Every answer says up to which sequence it is true and how many messages are still
+to be folded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from forebay.runtime import telemetry
+from forebay.runtime.engine import Engine, request_of
+from forebay.runtime.errors import Refused
+from forebay.runtime.health import Health
+from forebay.runtime.log import LogReader
+from forebay.runtime.machine import Request
+
+_log = logging.getLogger(__name__)
+STORED_WITHIN_S = 15.0
+
+
+class Answers:
+    """Dispatches one engine's questions."""
+
+    def __init__(self, engine: Engine, log: LogReader, health: Health) -> None:
+        self._engine = engine
+        self._log = log
+        self._health = health
+
+    async def ask(self, project: str, question: str, data: bytes) -> dict[str, Any]:
+        """Answer one request; never raises for what a client sent."""
+        started = time.monotonic()
+        known = True
+        try:
+            body = _body(data)
+            request = request_of(body, project=project, now=datetime.now(UTC))
+            result = await self._dispatch(question, request)
+        except Refused as refused:
+            known = refused.code != "unknown-question"
+            return {"ok": False, "error": refused.to_json(), **self._as_of()}
+        except Exception as error:  # noqa: BLE001 one bad question must not end the service
+            _log.exception("question %s failed", question)
+            message = f"{self._engine.service.name} failed to answer {question!r}: {type(error).__name__}: {error}"
+            advice = "its log has the details; please report it"
+            return {"ok": False, "error": Refused("internal", message, advice).to_json(), **self._as_of()}
+        else:
+            return {"ok": True, "result": result, **self._as_of()}
+        finally:
+            label = question if known else "unknown"
+            telemetry.ASKED.labels(self._engine.service.name, label).observe(time.monotonic() - started)
+
+    def _as_of(self) -> dict[str, int]:
+        return {"as_of_seq": self._engine.position, "lag": self._engine.lag}
+
+    async def _dispatch(self, question: str, request: Request) -> dict[str, Any]:
+        service = self._engine.service
+        if question == "health":
+            return self._health.report()
+        if question == "digest":
+            position, digest, documents = await self._engine.digest()
+            return {
+                "position": position,
+                "digest": digest,
+                "documents": documents,
+                "fold_version": service.fold_version,
+            }
+        if question == "dead-retry":
+            return await self._retry(request)
+        if question in service.questions:
+            return await self._engine.question(question, request)
+        if question in service.commands:
+            return await self._command(question, request)
+        known = ", ".join(sorted({*service.questions, *service.commands, "health", "digest", "dead-retry"}))
+        raise Refused("unknown-question", f"{service.name} has no question {question!r}; it answers: {known}")
+
+    async def _command(self, name: str, request: Request) -> dict[str, Any]:
+        if not self._health.caught_up:
+            raise Refused(
+                "catching-up", f"{self._engine.service.name} is still reading the log", "try again in a moment"
+            )
+        if not request.id:
+            request = Request(
+                id=uuid.uuid4().hex, project=request.project, by=request.by, args=request.args, now=request.now
+            )
+        result, waiting = await self._engine.command(name, request)
+        if waiting:
+            _, missing = await asyncio.wait(waiting, timeout=STORED_WITHIN_S)
+            if missing:
+                raise Refused(
+                    "not-stored-yet",
+                    f"{name} was decided, but its events are not in the log after {STORED_WITHIN_S:.0f} s;"
+                    " they are in the outbox and will be published when the bus takes them",
+                    "ask again with the same id to see the answer",
+                )
+        return result
+
+    async def _retry(self, request: Request) -> dict[str, Any]:
+        if work := request.args.get("work"):
+            await self._engine.retry_work(str(work))
+            return {"work": work, "state": "open"}
+        try:
+            seq = int(request.args["seq"])
+        except (KeyError, TypeError, ValueError):
+            raise Refused("bad-request", "dead-retry needs 'seq' (a number) or 'work'") from None
+        message = await self._log.one(seq)
+        if message is None:
+            raise Refused("not-in-log", f"the log holds no message {seq}", "it can be seen with: forebay dead show")
+        return {"seq": seq, "folded": await self._engine.retry_parked(message)}
+
+
+def _body(data: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(data or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise Refused("bad-request", f"the question is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise Refused("bad-request", "the question must be a JSON object: {'id', 'by', 'args': {…}}")
+    return body

@@ -1,0 +1,166 @@
+"""The bus as a service uses it: FastStream's NatsBroker as broker, middleware and batch subscriber.
+
+Streams and consumers are made beforehand (`forebay bus apply`); a service declares
+nothing. The durable consumer wakes the reader; order comes from the reader's own
+position (see `reader.py`).
+"""
+
+# FastStream resolves annotations at run time, so this module keeps them as objects.
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from faststream import AckPolicy, BaseMiddleware, Context
+from faststream.nats import JStream, NatsBroker, PullSub
+from faststream.nats.message import NatsBatchMessage, NatsMessage
+from faststream.nats.response import NatsPublishCommand
+from nats.aio.client import Client as NatsClient
+from opentelemetry.trace import SpanKind
+
+from forebay.contracts.parts import Source
+from forebay.contracts.subjects import ASK_ROOT, DEAD_STREAM, STREAM, progress_subject
+from forebay.runtime import telemetry
+from forebay.runtime.connection import connect_options, inbox_prefix
+from forebay.runtime.log import LogMessage
+from forebay.runtime.records import OutboxEntry
+
+_log = logging.getLogger(__name__)
+
+FETCH = 500
+FETCH_WINDOW_S = 0.05
+"""FastStream collects a batch until it is full or this long has passed: the price of a hop on a quiet bus."""
+PUBLISH_TIMEOUT_S = 5.0
+
+OnBatch = Callable[[list[LogMessage], int], Awaitable[None]]
+OnAsk = Callable[[str, str, bytes], Awaitable[dict[str, Any]]]
+
+
+class _PublishSpan(BaseMiddleware):
+    """A producer span for every publish, named by the event's template and never by its subject."""
+
+    async def publish_scope(
+        self,
+        call_next: Callable[[NatsPublishCommand], Awaitable[Any]],
+        cmd: NatsPublishCommand,  # type: ignore[override]
+    ) -> Any:
+        with telemetry.span(f"publish {template(cmd.destination)}", kind=SpanKind.PRODUCER):
+            return await call_next(cmd)
+
+
+def template(subject: str) -> str:
+    """`fb.arm-lab.job.pick-7.admitted` -> `fb.{project}.job.{key}.admitted`: a name of low cardinality."""
+    parts = subject.split(".")
+    if len(parts) == 5 and parts[0] == "fb":
+        return f"fb.{{project}}.{parts[2]}.{{key}}.{parts[4]}"
+    return parts[0]
+
+
+class Bus:
+    """One service's connection. `connected` and `on_lost` feed its health."""
+
+    def __init__(self, url: str, source: Source, nkey_file: Path | None) -> None:
+        self._source = source
+        self.connected = False
+
+        async def up() -> None:
+            self.connected = True
+            _log.info("bus: connected again")
+
+        async def down() -> None:
+            self.connected = False
+            _log.warning("bus: connection lost; decided events wait in the outbox until it is back")
+
+        async def trouble(error: Exception) -> None:
+            _log.warning("bus: %s: %s", type(error).__name__, error)
+
+        self._broker = NatsBroker(
+            url,
+            reconnected_cb=up,
+            disconnected_cb=down,
+            error_cb=trouble,
+            middlewares=(_PublishSpan,),
+            logger=None,
+            **connect_options(source, nkey_file),
+        )
+
+    @property
+    def nc(self) -> NatsClient:
+        found: NatsClient = self._broker.config.connection_state.connection
+        return found
+
+    async def connect(self) -> None:
+        await self._broker.connect()
+        self.connected = True
+
+    async def close(self) -> None:
+        await self._broker.stop()
+
+    async def read(self, durable: str, on_batch: OnBatch) -> None:
+        """Hand every delivered batch to `on_batch` in one call; acknowledge when it returns."""
+
+        async def raw(_: NatsBatchMessage) -> list[Any]:
+            return []
+
+        subscriber = self._broker.subscriber(
+            stream=JStream(STREAM, declare=False),
+            durable=durable,
+            pull_sub=PullSub(batch_size=FETCH, timeout=FETCH_WINDOW_S, batch=True),
+            ack_policy=AckPolicy.MANUAL,
+            inbox_prefix=f"{inbox_prefix(self._source)}.".encode(),
+            decoder=raw,
+        )
+
+        @subscriber
+        async def handle(message: Annotated[NatsBatchMessage, Context("message")]) -> None:
+            batch = [
+                LogMessage(
+                    seq=one.metadata.sequence.stream,
+                    subject=one.subject,
+                    headers=one.headers or {},
+                    data=one.data,
+                    stored_at=one.metadata.timestamp,
+                    redelivered=(one.metadata.num_delivered or 1) > 1,
+                )
+                for one in message.raw_message
+            ]
+            await on_batch(batch, message.raw_message[-1].metadata.num_pending or 0)
+            await message.ack()
+
+        await subscriber.start()
+
+    async def answer(self, service: str, on_ask: OnAsk, *, at_once: int = 16) -> None:
+        """Answer `ask.<service>.<project>.<question>`."""
+
+        async def raw(message: NatsMessage) -> bytes:
+            return message.body if isinstance(message.body, bytes) else b""
+
+        subscriber = self._broker.subscriber(f"{ASK_ROOT}.{service}.*.*", max_workers=at_once, decoder=raw)
+
+        @subscriber
+        async def handle(message: Annotated[NatsMessage, Context("message")]) -> bytes:
+            _, _, project, question = message.raw_message.subject.split(".")
+            answer = await on_ask(project, question, message.raw_message.data)
+            return json.dumps(answer, default=str).encode()
+
+        await subscriber.start()
+
+    async def publish(self, entry: OutboxEntry) -> tuple[int, bool]:
+        """Store one outbox entry; returns (sequence, whether the server called it a duplicate)."""
+        ack = await self._broker.publish(
+            entry.body,
+            subject=entry.subject,
+            headers=dict(entry.headers),
+            correlation_id=entry.headers.get("correlation_id"),
+            stream=DEAD_STREAM if entry.dead else STREAM,
+            timeout=PUBLISH_TIMEOUT_S,
+        )
+        return ack.seq, bool(ack.duplicate)
+
+    async def progress(self, service: str, project: str, key: str, payload: dict[str, Any]) -> None:
+        """Say how far something is; lost when nobody listens."""
+        await self._broker.publish(
+            json.dumps(payload, default=str).encode(), subject=progress_subject(service, project, key)
+        )

@@ -1,0 +1,66 @@
+"""The outbox in memory: what is decided and not yet seen back in the log.
+
+The store holds the same entries; this copy answers `Pending` and feeds the publisher.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.codec import decode
+from forebay.contracts.envelope import B
+from forebay.contracts.subjects import parse_subject
+from forebay.runtime.records import OutboxEntry
+
+
+def identity_key(identity: str) -> str:
+    """Key of an event identity in the store."""
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+
+class Outbox:
+    """Entries by order, with their bodies decoded for `Pending`."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, OutboxEntry] = {}
+        self._bodies: dict[str, EventBody] = {}
+        self._next = 1
+
+    def restore(self, entries: Iterable[OutboxEntry]) -> None:
+        for entry in entries:
+            body = None if entry.dead else decode(entry.subject, entry.headers, entry.body).body
+            self.add(entry, body)
+            self._next = max(self._next, entry.order + 1)
+
+    def next_order(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def add(self, entry: OutboxEntry, body: EventBody | None) -> None:
+        self._entries[entry.identity] = entry
+        if body is not None:
+            self._bodies[entry.identity] = body
+
+    def remove(self, identity: str) -> OutboxEntry | None:
+        self._bodies.pop(identity, None)
+        return self._entries.pop(identity, None)
+
+    def __contains__(self, identity: str) -> bool:
+        return identity in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entries(self) -> list[OutboxEntry]:
+        """In the order of decision."""
+        return sorted(self._entries.values(), key=lambda entry: entry.order)
+
+    def of(self, body_type: type[B], project: str | None = None) -> list[B]:
+        return [
+            body
+            for identity, body in self._bodies.items()
+            if isinstance(body, body_type)
+            and (project is None or parse_subject(self._entries[identity].subject).project == project)
+        ]

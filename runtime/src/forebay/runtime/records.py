@@ -1,0 +1,106 @@
+"""The runtime's own documents, kept beside a service's: outbox, work, deadlines, parked, commands.
+
+Their kinds start with `_`, so no digest counts them: they hold what is still to be
+done, not what the log says.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+import msgspec
+
+from forebay.runtime.documents import Document
+
+SEEN = "_seen"
+"""Raw rows: identity hash -> `<seq>:<body sha256>` of every event that was folded."""
+
+
+class OutboxEntry(Document, frozen=True, kw_only=True):
+    """A message that is decided; it stays until it is seen back in the log (or stored, for dead letters)."""
+
+    kind: ClassVar[str] = "_outbox"
+    order: int
+    identity: str
+    subject: str
+    headers: dict[str, str]
+    body: bytes
+    dead: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.order:016d}"
+
+
+class WorkRecord(Document, frozen=True, kw_only=True):
+    """One piece of long work and how far it is: open, done or parked."""
+
+    kind: ClassVar[str] = "_work"
+    indexed: ClassVar[tuple[str, ...]] = ("state",)
+    work: str
+    item: str
+    project: str
+    payload: dict[str, Any]
+    state: str = "open"
+    tries: int = 0
+    failures: int = 0
+    not_before: float = 0.0
+    """Seconds since the epoch; pauses are no decisions, so the wall clock will do."""
+    last_error: str | None = None
+    causation: str | None = None
+    correlation: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.work}/{self.item}"
+
+
+class DeadlineRecord(Document, frozen=True, kw_only=True):
+    kind: ClassVar[str] = "_deadline"
+    project: str
+    entity: str
+    condition: str
+    at: datetime
+
+    @property
+    def key(self) -> str:
+        return f"{self.entity}/{self.condition}/{self.at.isoformat()}"
+
+
+class ParkedMessage(Document, frozen=True, kw_only=True):
+    """A message that this service cannot fold or decide on; kept with its cause until it is retried."""
+
+    kind: ClassVar[str] = "_parked"
+    seq: int
+    subject: str
+    stage: str
+    cause: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.seq:020d}"
+
+
+class CommandRecord(Document, frozen=True, kw_only=True):
+    """The answer to a command, so that a repeat of the same request gets the same one."""
+
+    kind: ClassVar[str] = "_command"
+    id: str
+    result: dict[str, Any]
+    identities: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return self.id
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What was being folded, noted before a re-read, so that poison that kills the process is seen."""
+
+    seq: int
+    tries: int
+
+
+READING = "_reading"
+INTERNAL: tuple[type[Document], ...] = (OutboxEntry, WorkRecord, DeadlineRecord, ParkedMessage, CommandRecord)

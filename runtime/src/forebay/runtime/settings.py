@@ -1,0 +1,76 @@
+"""Settings from the environment and an optional file; all problems are listed at once.
+
+The only module of the runtime that reads the environment. Services subclass
+`ServiceSettings` and pass narrow values down.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from forebay.runtime.errors import SettingsError
+
+PREFIX = "FOREBAY_"
+
+
+class ServiceSettings(BaseModel):
+    """What every service needs to know about the place it runs in."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    home: Path = Path(".forebay")
+    """Folder of everything that this installation keeps."""
+    nats_url: str = "nats://127.0.0.1:4222"
+    nkey_file: Path | None = None
+    """Seed of this part's identity; None only for a server without accounts (tests)."""
+    store: Path | None = None
+    """SQLite file; default `<home>/services/<name>/state.sqlite`."""
+    health_port: int = Field(default=0, ge=0, le=65535)
+    """HTTP port of /healthz and /metrics on 127.0.0.1; 0 turns it off."""
+    otlp_endpoint: str | None = None
+    """OTLP/HTTP collector, e.g. http://127.0.0.1:4318; None: no traces are sent."""
+    log_level: str = "INFO"
+
+    def store_path(self, service: str) -> Path:
+        return self.store or self.home / "services" / service / "state.sqlite"
+
+
+S = TypeVar("S", bound=BaseModel)
+
+
+def environment() -> Mapping[str, str]:
+    """The process environment; everything else gets it passed."""
+    return os.environ  # noqa: TID251 the one place
+
+
+def load_settings(kind: type[S], environ: Mapping[str, str] | None = None) -> S:
+    """Build settings from `FOREBAY_<FIELD>` and, below it, the TOML file that FOREBAY_SETTINGS names.
+
+    Raises `SettingsError` with every problem, one per line.
+    """
+    environ = environment() if environ is None else environ
+    values: dict[str, Any] = {}
+    if path := environ.get(f"{PREFIX}SETTINGS"):
+        try:
+            values.update(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            msg = f"settings file {path}: {error}"
+            raise SettingsError(msg) from error
+    values.update(
+        {name: environ[key] for name in kind.model_fields if (key := PREFIX + name.upper()) in environ and environ[key]}
+    )
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problems = "\n".join(
+            f"  {PREFIX}{'.'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False)
+        )
+        msg = f"{error.error_count()} settings do not fit:\n{problems}"
+        raise SettingsError(msg) from error

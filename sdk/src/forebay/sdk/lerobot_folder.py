@@ -1,0 +1,205 @@
+"""Reads a LeRobot v3.0 folder from outside: which files, which episodes, where each lies.
+
+Used by the collector before anything is copied or said. It judges only whether the
+folder *is* a dataset; whether an episode is good is for ingest to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from forebay.contracts.v1.episodes import RowWindow, TimeWindow
+from forebay.sdk.errors import NotADatasetError
+from forebay.sdk.path_templates import fill, inside
+
+SOURCE_FORMAT = "lerobot-v3.0"
+_PLACE = ("episode_index", "length", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index")
+_VIDEO = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEpisode:
+    """One row of the episode table, with template paths filled in."""
+
+    index: int
+    length: int
+    tasks: tuple[str, ...]
+    rows: RowWindow
+    videos: tuple[TimeWindow, ...]
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset({self.rows.file} | {video.file for video in self.videos})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """One file to upload: its place in the dataset, where it really lies, its size."""
+
+    path: str
+    real: Path
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeRobotFolder:
+    """What a scan found."""
+
+    root: Path
+    robot: str | None
+    files: tuple[SourceFile, ...]
+    episodes: tuple[SourceEpisode, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+def scan(root: Path) -> LeRobotFolder:
+    """Read a folder; raises `NotADatasetError` that says what is missing or wrong."""
+    if not root.is_dir():
+        msg = f"{root} is not a folder" if root.exists() else f"{root} does not exist"
+        raise NotADatasetError(msg, "give the folder that holds meta/info.json")
+    info = _read_info(root)
+    robot = info.get("robot_type")
+    return LeRobotFolder(
+        root=root,
+        robot=robot if isinstance(robot, str) else None,
+        files=tuple(_files(root)),
+        episodes=_read_episodes(root, info),
+    )
+
+
+def _read_info(root: Path) -> Mapping[str, Any]:
+    path = root / "meta/info.json"
+    try:
+        info = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        msg = f"{root} is not a LeRobot dataset: meta/info.json is missing"
+        raise NotADatasetError(msg, "give the folder that holds meta/info.json") from error
+    except (OSError, ValueError, RecursionError) as error:
+        msg = f"{path} cannot be read: {error}"
+        raise NotADatasetError(msg, "the file may be truncated; record or copy it again") from error
+    if not isinstance(info, dict) or not isinstance(info.get("features"), dict):
+        msg = f"{path} has no 'features'"
+        raise NotADatasetError(msg, "this is not the info.json of a LeRobot dataset")
+    version = info.get("codebase_version")
+    if version != "v3.0":
+        msg = f"{path} says codebase_version {version!r}; this collector uploads v3.0"
+        raise NotADatasetError(msg, "convert the dataset to v3.0 first")
+    for key in ("data_path", "video_path"):
+        if not isinstance(info.get(key), str) and (key == "data_path" or info.get(key) is not None):
+            msg = f"{path} has no usable {key!r}"
+            raise NotADatasetError(msg, "LeRobot v3.0 needs a path template there")
+    return info
+
+
+def _cameras(info: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name, feature in info["features"].items():
+        if isinstance(feature, dict) and feature.get("dtype") == "video":
+            found.append(inside(name, what=f"the feature name {name!r}"))
+    return found
+
+
+def _files(root: Path) -> Iterator[SourceFile]:
+    """Every file of the folder except hidden ones; links may lead only into the same Hugging Face cache."""
+    allowed = [root.resolve()]
+    if root.parent.name == "snapshots":
+        allowed.append((root.parent.parent / "blobs").resolve())
+    for path in sorted(root.rglob("*")):
+        relative = path.relative_to(root)
+        if any(part.startswith(".") for part in relative.parts):
+            continue
+        real = path.resolve()
+        if not any(real.is_relative_to(folder) for folder in allowed):
+            msg = f"{path} is a link to {real}, outside of the dataset"
+            raise NotADatasetError(msg, "replace the link by the file itself")
+        if path.is_symlink() and not real.exists():
+            msg = f"{path} is a link to nothing"
+            raise NotADatasetError(msg, "download the dataset again")
+        if path.is_dir() and path.is_symlink():
+            msg = f"{path} is a link to a folder"
+            raise NotADatasetError(msg, "replace the link by the folder itself")
+        if real.is_file():
+            yield SourceFile(path=relative.as_posix(), real=real, bytes=real.stat().st_size)
+
+
+def _read_episodes(root: Path, info: Mapping[str, Any]) -> tuple[SourceEpisode, ...]:
+    cameras = _cameras(info) if info.get("video_path") else []
+    rows = [row for path in _episode_tables(root) for row in _table_rows(path, cameras)]
+    if not rows:
+        msg = f"{root / 'meta/episodes'} lists no episode"
+        raise NotADatasetError(msg, "a recording that was not finalised has no episode table; finalise it first")
+    rows.sort(key=lambda row: row["episode_index"])
+    indices = [row["episode_index"] for row in rows]
+    twice = next((a for a, b in pairwise(indices) if a == b), None)
+    if twice is not None:
+        msg = f"the episode table lists episode {twice} twice"
+        raise NotADatasetError(msg, "remove the stale file under meta/episodes")
+    first_rows: dict[tuple[int, int], int] = {}
+    for row in rows:
+        place = (row["data/chunk_index"], row["data/file_index"])
+        first_rows[place] = min(first_rows.get(place, row["dataset_from_index"]), row["dataset_from_index"])
+    return tuple(_episode(row, info, cameras, first_rows) for row in rows)
+
+
+def _episode_tables(root: Path) -> list[Path]:
+    return sorted((root / "meta/episodes").glob("*/*.parquet"))
+
+
+def _table_rows(path: Path, cameras: list[str]) -> list[dict[str, Any]]:
+    import pyarrow as pa  # noqa: PLC0415 `forebay --help` must not pay for it
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    wanted = [*_PLACE, *(f"videos/{camera}/{column}" for camera in cameras for column in _VIDEO)]
+    try:
+        with pq.ParquetFile(path) as file:
+            present = set(file.schema_arrow.names)
+            missing = [name for name in wanted if name not in present]
+            if missing:
+                msg = f"{path} has no column {', '.join(missing)}"
+                raise NotADatasetError(msg, "the episode table is not that of LeRobot v3.0")
+            rows: list[dict[str, Any]] = file.read(
+                columns=wanted + (["tasks"] if "tasks" in present else [])
+            ).to_pylist()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        msg = f"the episode table {path} cannot be read: {error}"
+        raise NotADatasetError(msg, "it may be truncated or not finalised; nothing was uploaded") from error
+    for row in rows:
+        for name in wanted:
+            value = row[name]
+            low = 0 if name.endswith("_index") else None
+            if not isinstance(value, int | float) or value != value or (low is not None and value < low):  # noqa: PLR0124 NaN
+                msg = f"the episode table {path} says {name} = {value!r} for episode {row['episode_index']!r}"
+                raise NotADatasetError(msg, "repair the table; nothing was uploaded")
+    return rows
+
+
+def _episode(
+    row: Mapping[str, Any], info: Mapping[str, Any], cameras: list[str], first_rows: Mapping[tuple[int, int], int]
+) -> SourceEpisode:
+    chunk, file = int(row["data/chunk_index"]), int(row["data/file_index"])
+    first = first_rows[(chunk, file)]
+    videos = []
+    for camera in cameras:
+        at, number, start, stop = (row[f"videos/{camera}/{column}"] for column in _VIDEO)
+        values: dict[str, int | str] = {"video_key": camera, "chunk_index": int(at), "file_index": int(number)}
+        path = fill(str(info["video_path"]), values, what="video_path")
+        videos.append(TimeWindow(camera=camera, file=path, start=float(start), stop=float(stop)))
+    return SourceEpisode(
+        index=int(row["episode_index"]),
+        length=int(row["length"]),
+        tasks=tuple(str(task) for task in row.get("tasks") or ()),
+        rows=RowWindow(
+            file=fill(str(info["data_path"]), {"chunk_index": chunk, "file_index": file}, what="data_path"),
+            start=int(row["dataset_from_index"]) - first,
+            stop=int(row["dataset_to_index"]) - first,
+        ),
+        videos=tuple(videos),
+    )

@@ -1,0 +1,1 @@
+"""What the cache knows and decides: values and pure functions, no I/O."""

@@ -1,0 +1,106 @@
+"""Plans as values: ranges merge and align exactly, and the digest is the plan's identity."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from forebay.cache.domain.plan import (
+    ByteRange,
+    ReadPlan,
+    align_ranges,
+    merge_ranges,
+    plan_from_json,
+    planned_file,
+    range_bytes,
+    unite_files,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+SIZE = 400
+ranges = st.lists(
+    st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)).map(lambda pair: ByteRange(min(pair), max(pair))), max_size=12
+)
+blocks = st.integers(1, 130)
+
+
+def covered(parts: list[ByteRange] | tuple[ByteRange, ...]) -> set[int]:
+    return {byte for start, end in parts for byte in range(start, end)}
+
+
+@given(ranges)
+def test_merging_keeps_every_byte_and_no_other(parts: list[ByteRange]) -> None:
+    """Merged ranges hold the same bytes, sorted, with a gap between each two."""
+    merged = merge_ranges(parts)
+    assert covered(merged) == covered(parts)
+    assert range_bytes(merged) == len(covered(parts))
+    assert all(before.end < after.start for before, after in itertools.pairwise(merged))
+
+
+@given(ranges, blocks)
+def test_alignment_adds_the_rest_of_touched_blocks_only(parts: list[ByteRange], block: int) -> None:
+    """Aligned ranges are exactly the blocks that hold a planned byte."""
+    aligned = align_ranges(parts, block_bytes=block, size=SIZE)
+    touched = {byte // block for byte in covered(parts)}
+    assert covered(aligned) == {byte for byte in range(SIZE) if byte // block in touched}
+
+
+@given(ranges, blocks)
+def test_alignment_again_changes_nothing(parts: list[ByteRange], block: int) -> None:
+    """Aligning what is aligned is the same."""
+    once = align_ranges(parts, block_bytes=block, size=SIZE)
+    assert align_ranges(once, block_bytes=block, size=SIZE) == once
+
+
+@given(ranges, ranges)
+def test_uniting_files_is_the_union(one: list[ByteRange], two: list[ByteRange]) -> None:
+    """Two entries of one path become one with the bytes of both."""
+    (united,) = unite_files([planned_file("a", SIZE, one), planned_file("a", SIZE, two)])
+    assert covered(united.spans) == covered([*one, *two])
+
+
+@given(st.permutations(["a", "b", "c"]), ranges)
+def test_a_stored_plan_is_the_plan(order: list[str], parts: list[ByteRange]) -> None:
+    """JSON and back gives an equal plan, and the order of discovery does not matter."""
+    files = unite_files(planned_file(name, SIZE, parts) for name in order)
+    plan = ReadPlan(root="/pool/v1", files=files, whole_bytes=9 * SIZE, columns=("state",), episodes=(0, 3))
+    again = plan_from_json(json.loads(json.dumps(plan.to_json())))
+    assert again == plan
+    assert again.digest == plan.digest
+    assert plan.digest.startswith(plan.id)
+
+
+def test_the_digest_follows_bytes_not_spelling() -> None:
+    """Columns are no part of the identity; place, size, ranges and the version's digest are."""
+    file = planned_file("data/x", 10, [ByteRange(0, 4)])
+    plan = ReadPlan(root="/pool/v1", files=(file,), whole_bytes=10, columns=("observation.state",))
+    same = ReadPlan(root="/pool/v1", files=(file,), whole_bytes=10, columns=("observation_state",))
+    others = [
+        ReadPlan(root="/pool/v2", files=(file,), whole_bytes=10),
+        ReadPlan(root="/pool/v1", files=(planned_file("data/x", 10, [ByteRange(0, 5)]),), whole_bytes=10),
+        ReadPlan(root="/pool/v1", files=(file,), whole_bytes=10, source="ab"),
+    ]
+    assert plan.digest == same.digest
+    assert len({plan.digest, *(other.digest for other in others)}) == 4
+
+
+def test_a_changed_stored_plan_is_refused() -> None:
+    """A plan file that someone edited does not pass for the plan."""
+    stored = ReadPlan(root="/r", files=(planned_file("a", 10),), whole_bytes=10).to_json()
+    stored["files"][0]["size"] = 11
+    with pytest.raises(ValueError, match="plan again"):
+        plan_from_json(stored)
+
+
+def test_ranges_beyond_the_file_are_refused() -> None:
+    """A range that ends after the file is a bug of the planner and is not kept."""
+    with pytest.raises(ValueError, match="has 5 bytes"):
+        planned_file("a", 5, [ByteRange(0, 6)])
+
+
+def test_a_block_has_a_size() -> None:
+    """Blocks of nothing make no sense."""
+    with pytest.raises(ValueError, match="at least one byte"):
+        align_ranges([], block_bytes=0, size=1)

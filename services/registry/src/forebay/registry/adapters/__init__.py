@@ -1,0 +1,1 @@
+"""What the registry reads outside its store."""

@@ -1,0 +1,177 @@
+"""The fold: adds what an event says to the nodes it is about.
+
+Everything in the digest is a union or a maximum, so any order, any repetition and
+any delay end in the same documents. What depends on arrival (first seen, a tag's
+latest word, a clock ahead of the stream) goes into documents outside the digest.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.envelope import Recorded
+from forebay.contracts.identifiers import canonical_json
+from forebay.contracts.v1.datasets import DatasetTagged, DatasetUntagged, DatasetVersionCommitted
+from forebay.contracts.v1.jobs import JobSubmitted
+from forebay.contracts.v1.models import CheckpointWritten, ModelReleased, ModelRolledBack, ModelVersionRegistered
+from forebay.registry.domain.nodes import (
+    ATTEMPT,
+    CHECKPOINT,
+    DATASET,
+    JOB,
+    MODEL,
+    Arrival,
+    Channel,
+    Edge,
+    Fact,
+    Link,
+    Name,
+    Node,
+    Skew,
+    TagPointer,
+    local_id,
+    place_id,
+)
+from forebay.registry.domain.statements import STATEMENTS, UPLOADED_IN
+from forebay.runtime.state import Fold
+
+FOLD_VERSION = 1
+SKEW_LIMIT = timedelta(minutes=5)
+"""A sender's clock this far ahead of the stream's is said aloud; behind is only a late delivery."""
+
+READS: frozenset[type[EventBody]] = frozenset(STATEMENTS)
+
+
+def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
+    """Fold one event. Pure: everything comes from the event and the documents."""
+    body = recorded.body
+    say = STATEMENTS.get(type(body))
+    if say is None:
+        return
+    event, project = recorded.identity, recorded.project
+    time = recorded.event.time.astimezone(UTC)
+    statements = say(body)
+    for node_id, values, parents in statements:
+        fact = Fact(event, body.event, time, values, parents)
+        _add(fold, project, node_id, fact, recorded.seq)
+        for parent in parents:
+            _link(fold, project, node_id, parent)
+    if time - recorded.stored_at > SKEW_LIMIT:
+        _note_skew(fold, recorded, time, tuple(node_id for node_id, _, _ in statements))
+    if isinstance(body, CheckpointWritten):
+        fold.put(Edge(project=project, parent=place_id(body.uri), child=f"{CHECKPOINT}:{body.checkpoint}"))
+    elif type(body) in _NAMED:
+        _count_names(fold, recorded)
+
+
+def _add(fold: Fold, project: str, node_id: str, fact: Fact, seq: int) -> None:
+    node = fold.get(Node, f"{project}/{node_id}")
+    if node is None:
+        fold.put(Node(project=project, id=node_id, facts=(fact,)))
+        fold.put(Arrival(project=project, id=node_id, seq=seq, event=fact.event))
+        return
+    facts = node.facts
+    if fact in facts:
+        return
+    fold.put(msgspec.structs.replace(node, facts=sorted_facts((*facts, fact))))
+
+
+def sorted_facts(facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
+    """One order for one set. Values only decide when one event id came with two bodies."""
+    if len({fact.event for fact in facts}) == len(facts):
+        return tuple(sorted(facts, key=_by_event))
+    return tuple(sorted(facts, key=_by_content))
+
+
+def _by_event(fact: Fact) -> str:
+    return fact.event
+
+
+def _by_content(fact: Fact) -> tuple[str, str, str, bytes, tuple[Link, ...]]:
+    return fact.event, fact.name, fact.time.isoformat(), canonical_json(fact.values), fact.parents
+
+
+def _link(fold: Fold, project: str, child: str, parent: Link) -> None:
+    relation, parent_id = parent
+    if relation == UPLOADED_IN:
+        # Millions of them, and both ways are known without: an episode names its upload,
+        # a version's episodes stand in its list.
+        return
+    fold.put(Edge(project=project, parent=parent_id, child=child))
+    if parent_id.startswith("attempt:"):
+        # An attempt's id names its job, so even one that no event described hangs together.
+        job = local_id(parent_id).rpartition("/")[0]
+        fold.put(Edge(project=project, parent=f"{JOB}:{job}", child=f"{ATTEMPT}:{local_id(parent_id)}"))
+
+
+def _note_skew(fold: Fold, recorded: Recorded[EventBody], time: datetime, nodes: tuple[str, ...]) -> None:
+    fold.put(
+        Skew(
+            project=recorded.project,
+            event=recorded.identity,
+            name=recorded.body.event,
+            nodes=nodes,
+            time=time,
+            stored_at=recorded.stored_at,
+            ahead_s=(time - recorded.stored_at).total_seconds(),
+            seq=recorded.seq,
+        )
+    )
+
+
+_NAMED = frozenset(
+    {
+        JobSubmitted,
+        DatasetVersionCommitted,
+        DatasetTagged,
+        DatasetUntagged,
+        ModelVersionRegistered,
+        ModelReleased,
+        ModelRolledBack,
+    }
+)
+
+
+def _count_names(fold: Fold, recorded: Recorded[EventBody]) -> None:
+    project = recorded.project
+    match recorded.body:
+        case JobSubmitted() as body:
+            _top(fold, project, JOB, body.spec.name, body.run)
+        case DatasetVersionCommitted() as body:
+            _top(fold, project, DATASET, body.dataset, body.number)
+        case ModelVersionRegistered() as body:
+            _top(fold, project, MODEL, body.model, body.number)
+        case ModelReleased() as body:
+            _move(fold, project, body, body.number)
+        case ModelRolledBack() as body:
+            _move(fold, project, body, body.to_number)
+        case DatasetTagged() | DatasetUntagged() as body:
+            _point(fold, project, body, recorded.seq)
+
+
+def _top(fold: Fold, project: str, kind: str, name: str, number: int) -> None:
+    known = fold.get(Name, f"{project}/{kind}/{name}")
+    if known is None or known.top < number:
+        fold.put(Name(project=project, type=kind, name=name, top=number))
+
+
+def _move(fold: Fold, project: str, body: ModelReleased | ModelRolledBack, number: int) -> None:
+    model, channel, move = body.model, body.channel, body.move or 0
+    known = fold.get(Channel, f"{project}/{model}@{channel}")
+    if known is not None and known.move > move:
+        return
+    numbers = {number, *known.numbers} if known is not None and known.move == move else {number}
+    fold.put(Channel(project=project, model=model, channel=channel, move=move, numbers=tuple(sorted(numbers))))
+
+
+def _point(fold: Fold, project: str, body: DatasetTagged | DatasetUntagged, seq: int) -> None:
+    known = fold.get(TagPointer, f"{project}/{body.dataset}@{body.tag}")
+    if known is not None and known.seq >= seq:
+        return
+    number: int | None = body.number
+    if isinstance(body, DatasetUntagged):
+        number = None if known is None or known.number == body.number else known.number
+    fold.put(TagPointer(project=project, dataset=body.dataset, tag=body.tag, number=number, seq=seq))

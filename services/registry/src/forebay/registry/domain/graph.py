@@ -1,0 +1,64 @@
+"""Walking the lineage: children by key order, parents from a node's own facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forebay.registry.domain.nodes import ATTEMPT, CHECKPOINT, Edge, Node, local_id, place_id
+from forebay.registry.domain.view import shown
+from forebay.runtime.state import State
+
+_PAGE = 500
+
+
+def get(state: State, project: str, node_id: str) -> Node | None:
+    return state.get(Node, f"{project}/{node_id}")
+
+
+def children(state: State, project: str, parent: str, kind: str = "") -> Iterator[str]:
+    """Ids of the nodes that name `parent` as a parent, in id order; of one kind only when it is given."""
+    prefix = f"{project}/{parent}>" + (f"{kind}:" if kind else "")
+    after = prefix
+    while True:
+        page = state.all(Edge, after=after, limit=_PAGE)
+        for edge in page:
+            if not edge.key.startswith(prefix):
+                return
+            yield edge.child
+        if len(page) < _PAGE:
+            return
+        after = page[-1].key
+
+
+def has_children(state: State, project: str, parent: str) -> bool:
+    prefix = f"{project}/{parent}>"
+    page = state.all(Edge, after=prefix, limit=1)
+    return bool(page) and page[0].key.startswith(prefix)
+
+
+def attempts_of(state: State, project: str, job: str) -> list[tuple[int, str]]:
+    """(number, id) of a job's attempts in numeric order, placeholders included."""
+    found = [
+        (int(local_id(child).rpartition("/")[2]), child) for child in children(state, project, f"job:{job}", ATTEMPT)
+    ]
+    return sorted(found)
+
+
+def checkpoints_of(state: State, project: str, job: str) -> list[Node]:
+    """Every checkpoint that any attempt of a job wrote, in (attempt, step) order."""
+    found = [
+        node
+        for _, attempt in attempts_of(state, project, job)
+        for child in children(state, project, attempt, CHECKPOINT)
+        if (node := get(state, project, child)) is not None
+    ]
+    return sorted(found, key=lambda node: (shown(node, "attempt", 0), shown(node, "step", 0), node.id))
+
+
+def written_to(state: State, project: str, uri: str) -> list[Node]:
+    """Every checkpoint that was written to one place, in id order."""
+    return [
+        node
+        for child in children(state, project, place_id(uri), CHECKPOINT)
+        if (node := get(state, project, child)) is not None
+    ]

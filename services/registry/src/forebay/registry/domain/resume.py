@@ -1,0 +1,221 @@
+"""Where an attempt continues: a pure function of the job's known checkpoints, with its reasons.
+
+Order is the recorded step, then the attempt; never a name, never a clock. A
+complete save goes before an inexact one, because an inexact one next to complete
+ones is a save that was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from forebay.contracts.v1.models import Compatibility, SkippedCheckpoint
+from forebay.registry.domain.nodes import Node, local_id
+from forebay.registry.domain.view import facts_named, first_fact, shown
+
+CRASHES_BEFORE_SUSPECT = 3
+"""So many attempts that loaded a checkpoint and died without saving make it suspect."""
+_MAX_SKIPPED = 50
+_MAX_REASON = 400
+_OUTSIDE = frozenset({"ProcessKilled", "AgentLost", "Cancelled"})
+"""Ends that say nothing about the checkpoint that was loaded."""
+_WHY_NOT = {
+    "weights-only": "weights only: missing optimizer, scheduler, RNG, step; a new run may start from it as warm start",
+    "incomplete": "incomplete",
+    "corrupt": "corrupt",
+    "missing": "its files are not there",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """One checkpoint of the job, as far as a resume is concerned."""
+
+    id: str
+    step: int
+    attempt: int
+    uri: str
+    digest: str
+    status: str | None
+    """None: written, but its files have not been checked yet."""
+    findings: tuple[str, ...] = ()
+    compatibility: Compatibility = field(default_factory=Compatibility)
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        return self.step, self.attempt, self.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """The decision, ready to become ResumeDecided."""
+
+    mode: Literal["cold", "resume", "refused"]
+    reasons: tuple[str, ...]
+    save: Save | None = None
+    skipped: tuple[SkippedCheckpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the attempt asks with."""
+
+    attempt: int
+    allow_cold_start: bool
+    compatibility: Compatibility
+    skip_unverified: bool
+
+
+def save_of(node: Node) -> Save | None:
+    """The checkpoint of a node; None while no event has said where and what it is."""
+    written = facts_named(node, "CheckpointWritten")
+    if not written:
+        return None
+    return Save(
+        id=local_id(node.id),
+        step=shown(node, "step"),
+        attempt=shown(node, "attempt"),
+        uri=shown(node, "uri"),
+        digest=shown(node, "digest"),
+        status=shown(node, "status"),
+        findings=tuple(shown(node, "findings", ())),
+        compatibility=Compatibility.model_validate(shown(node, "compatibility", {})),
+    )
+
+
+def suspects(attempts: Iterable[tuple[Node, int]]) -> frozenset[str]:
+    """Checkpoints that attempts load and die on. Each attempt comes with the number of saves it wrote."""
+    crashed: Counter[str] = Counter()
+    for node, saves in attempts:
+        decided, ended = first_fact(node, "ResumeDecided"), first_fact(node, "AttemptEnded")
+        if decided is None or ended is None or saves or not ended.values.get("ran", True):
+            continue
+        if ended.values.get("exit_code") == 0 or ended.values.get("end_reason") in _OUTSIDE:
+            continue
+        loaded = decided.values.get("resume_checkpoint")
+        if loaded is not None:
+            crashed[loaded] += 1
+    return frozenset(loaded for loaded, times in crashed.items() if times >= CRASHES_BEFORE_SUSPECT)
+
+
+def overwritten(saves: Sequence[Save]) -> dict[str, str]:
+    """Saves whose place now holds another save, and why they cannot be used."""
+    found: dict[str, str] = {}
+    by_place: dict[str, list[Save]] = {}
+    for save in saves:
+        by_place.setdefault(save.uri, []).append(save)
+    for several in by_place.values():
+        latest = max((save.attempt, save.step) for save in several)
+        top = [save for save in several if (save.attempt, save.step) == latest]
+        for save in several:
+            if (save.attempt, save.step) != latest:
+                found[save.id] = (
+                    f"overwritten: its folder now holds {top[0].id} (attempt {latest[0]}, step {latest[1]})"
+                )
+            elif len({one.digest for one in top}) > 1:
+                found[save.id] = "two different contents are on record for this step in this folder"
+    return found
+
+
+def conflicts(wanted: Compatibility, made: Compatibility) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(what forbids resuming, what is only worth saying)."""
+    forbids: list[str] = []
+    says: list[str] = []
+    if wanted.datasets and made.datasets and sorted(wanted.datasets) != sorted(made.datasets):
+        forbids.append(f"dataset {_names(made.datasets)} → {_names(wanted.datasets)}")
+    elif wanted.datasets and not made.datasets:
+        says.append("the checkpoint does not say which dataset version it was trained on")
+    if _differ(wanted.parameters_sha256, made.parameters_sha256):
+        forbids.append(f"parameters {_head(made.parameters_sha256)} → {_head(wanted.parameters_sha256)}")
+    if _differ(wanted.code_revision, made.code_revision):
+        says.append(f"code {made.code_revision} → {wanted.code_revision}: resumed with other code")
+    return tuple(forbids), tuple(says)
+
+
+def _differ(wanted: str | None, made: str | None) -> bool:
+    return wanted is not None and made is not None and wanted != made
+
+
+def _names(datasets: Iterable[str]) -> str:
+    return ", ".join(sorted(datasets))
+
+
+def _head(digest: str | None) -> str:
+    return (digest or "")[:12]
+
+
+def unverified_ahead(saves: Sequence[Save]) -> Save | None:
+    """The newest written save that nobody has checked yet, if it could still win."""
+    gone = overwritten(saves)
+    best = max((save.order for save in saves if save.status == "complete" and save.id not in gone), default=None)
+    waiting = [save for save in saves if save.status is None and save.id not in gone]
+    ahead = [save for save in waiting if best is None or save.order > best]
+    return max(ahead, key=lambda save: save.order, default=None)
+
+
+def decide_resume(saves: Sequence[Save], wanted: Wanted, suspect: frozenset[str] = frozenset()) -> ResumePoint:
+    """The resume point of one attempt. Pure, and every checkpoint passed over is named with its reason."""
+    gone = overwritten(saves)
+    skipped: list[SkippedCheckpoint] = []
+    usable: list[Save] = []
+    for save in sorted(saves, key=lambda one: one.order, reverse=True):
+        why = _unusable(save, wanted, gone, suspect)
+        if why is None:
+            usable.append(save)
+        else:
+            skipped.append(SkippedCheckpoint(checkpoint=save.id, step=save.step, reason=why[:_MAX_REASON]))
+    if not usable:
+        return _without(wanted, tuple(skipped[:_MAX_SKIPPED]))
+    chosen = next((save for save in usable if save.status == "complete"), usable[0])
+    skipped += [
+        SkippedCheckpoint(checkpoint=save.id, step=save.step, reason=_inexact(save))
+        for save in usable
+        if save.order > chosen.order
+    ]
+    skipped = sorted(skipped, key=lambda one: -one.step)[:_MAX_SKIPPED]
+    _, says = conflicts(wanted.compatibility, chosen.compatibility)
+    reasons = [f"resumed from step {chosen.step} (checkpoint {chosen.id}, written by attempt {chosen.attempt})"]
+    if chosen.status == "inexact":
+        reasons.append(_inexact(chosen))
+    reasons += says
+    newer = [one for one in skipped if one.step >= chosen.step]
+    reasons += [f"step {one.step} skipped: {one.reason}" for one in newer]
+    return ResumePoint(mode="resume", reasons=tuple(reasons), save=chosen, skipped=tuple(skipped))
+
+
+def _inexact(save: Save) -> str:
+    return "inexact: " + ("; ".join(save.findings) or "scheduler or random state is missing")
+
+
+def _unusable(save: Save, wanted: Wanted, gone: dict[str, str], suspect: frozenset[str]) -> str | None:
+    if save.id in gone:
+        return gone[save.id]
+    if save.status is None:
+        return "written, but its files were not verified in time"
+    if save.status in _WHY_NOT:
+        return ": ".join([_WHY_NOT[save.status], *(["; ".join(save.findings)] if save.findings else [])])
+    if save.id in suspect:
+        return f"suspect: {CRASHES_BEFORE_SUSPECT} attempts loaded it and died without saving"
+    forbids, _ = conflicts(wanted.compatibility, save.compatibility)
+    if forbids:
+        return f"made with other inputs: {'; '.join(forbids)}; a new run may start from it"
+    return None
+
+
+def _without(wanted: Wanted, skipped: tuple[SkippedCheckpoint, ...]) -> ResumePoint:
+    said = tuple(f"step {one.step} skipped: {one.reason}" for one in skipped)
+    if wanted.attempt == 1 and not skipped:
+        return ResumePoint(mode="cold", reasons=("first attempt, and no checkpoint is on record",))
+    if wanted.attempt == 1 or wanted.allow_cold_start:
+        why = "first attempt" if wanted.attempt == 1 else "the job allows a cold start"
+        return ResumePoint(
+            mode="cold", reasons=(f"no usable checkpoint; {why}, so training starts at step 0", *said), skipped=skipped
+        )
+    refusal = (
+        f"attempt {wanted.attempt} has no usable checkpoint, and the job does not allow a cold start"
+        " (restart.allow_cold_start)"
+    )
+    return ResumePoint(mode="refused", reasons=(refusal, *said), skipped=skipped)

@@ -1,0 +1,1 @@
+"""Long work of the registry, behind claims."""

@@ -1,0 +1,195 @@
+"""Checks the files of one save against its event: digests, header arithmetic, layout.
+
+Started by `decide` for each CheckpointWritten. It reads only inside the folders it
+was given, because the event comes from a training job and may name anything. Every
+answer is a status with findings; only trouble of the storage itself is retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from forebay.contracts.v1.models import CheckpointFile, CheckpointVerified, CheckpointWritten, checkpoint_digest
+from forebay.registry.domain.checkpoint_layout import (
+    STATE_FILES,
+    Status,
+    in_progress_marker,
+    judge,
+    parts_of,
+    unsafe_path,
+)
+from forebay.registry.domain.safetensors_header import LENGTH_BYTES, HeaderError, header_length, tensors_of
+from forebay.runtime.errors import RetryLater
+from forebay.runtime.machine import Emit
+from forebay.runtime.work import WorkContext, WorkItem
+
+_CHUNK = 1 << 20
+_MAX_JSON_BYTES = 1 << 20
+_MAX_INDEX_BYTES = 50_000_000
+_MAX_FINDINGS = 20
+_MAX_FINDING = 400
+_RETRY_S = 5.0
+_STORAGE_TROUBLE = frozenset({errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the files are, and why."""
+
+    status: Status
+    findings: tuple[str, ...] = ()
+
+
+class CheckpointVerifier:
+    """The worker. `roots` are templates of the only folders it may read: `{project}` and `{job}` are filled in."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self._roots = tuple(roots)
+
+    async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:  # noqa: ARG002 a worker's signature
+        body = CheckpointWritten.model_validate(item.payload)
+        roots = [Path(root.format(project=item.project, job=body.job)) for root in self._roots]
+        try:
+            verdict = await asyncio.to_thread(verify, body, roots)
+        except OSError as error:
+            if error.errno in _STORAGE_TROUBLE:
+                raise RetryLater(_RETRY_S, f"storage of {body.uri}: {error.strerror}") from error
+            verdict = Verdict("missing", (f"cannot be read: {error.strerror or error}",))
+        return [emit_of(item.project, body, verdict)]
+
+
+def emit_of(project: str, body: CheckpointWritten, verdict: Verdict) -> Emit:
+    """CheckpointVerified for one save; said once for one content."""
+    found = tuple(finding[:_MAX_FINDING] for finding in verdict.findings[:_MAX_FINDINGS])
+    verified = CheckpointVerified(
+        checkpoint=body.checkpoint,
+        job=body.job,
+        attempt=body.attempt,
+        step=body.step,
+        status=verdict.status,
+        findings=found,
+    )
+    return Emit(project=project, body=verified, dedupe=(body.checkpoint, body.uri, body.digest))
+
+
+def verify(body: CheckpointWritten, roots: Sequence[Path]) -> Verdict:
+    """Check one save. Blocking; raises OSError only for trouble of the storage."""
+    folder = _folder(body.uri, roots)
+    if isinstance(folder, Verdict):
+        return folder
+    unsafe = [f"{file.path}: {why}" for file in body.files if (why := unsafe_path(file.path))]
+    if unsafe:
+        return Verdict("corrupt", tuple(unsafe))
+    if not folder.is_dir():
+        return Verdict("missing", (f"{folder} is not there",))
+    present = frozenset(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() or path.is_symlink()
+    )
+    marker = in_progress_marker([folder.name, *present])
+    if marker is not None:
+        return Verdict("incomplete", (f"marked in progress: {marker}",))
+    if checkpoint_digest(body.files) != body.digest:
+        return Verdict("corrupt", ("the event's digest is not the digest of the files it lists",))
+    problems = [problem for file in body.files if (problem := _differs(folder, file)) is not None]
+    if problems:
+        return Verdict("missing" if all("not there" in problem for problem in problems) else "corrupt", tuple(problems))
+    names = frozenset(file.path for file in body.files)
+    broken = _broken(folder, names)
+    if broken:
+        return Verdict("corrupt", tuple(broken))
+    status, findings = judge(parts_of(names, _states(folder, names)), expected_step=body.step)
+    return Verdict(status, findings)
+
+
+def _folder(uri: str, roots: Sequence[Path]) -> Path | Verdict:
+    parsed = urlparse(uri)
+    if parsed.scheme not in {"", "file"} or "\0" in uri:
+        return Verdict("missing", (f"{uri[:200]!r} is not a path that this registry can read",))
+    folder = Path(unquote(parsed.path) if parsed.scheme == "file" else uri).resolve()
+    if not any(folder.is_relative_to(root.resolve()) for root in roots):
+        return Verdict("missing", (f"{folder} lies outside the folders of this job; nothing there was read",))
+    return folder
+
+
+def _differs(folder: Path, file: CheckpointFile) -> str | None:
+    """Why a file is not the one that the event describes."""
+    path = folder / file.path
+    if not path.exists():
+        return f"{file.path} is not there"
+    if not path.resolve().is_relative_to(folder):
+        return f"{file.path} is a link out of the checkpoint"
+    if not path.is_file():
+        return f"{file.path} is not a plain file"
+    size = path.stat().st_size
+    if size != file.bytes:
+        return f"{file.path} has {size} bytes, {file.bytes} were recorded"
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    if digest.hexdigest() != file.sha256:
+        return f"{file.path}: its content is not what was recorded (sha256 {digest.hexdigest()[:12]} instead of {file.sha256[:12]})"
+    return None
+
+
+def _broken(folder: Path, names: frozenset[str]) -> list[str]:
+    found: list[str] = []
+    tensors: dict[str, frozenset[str]] = {}
+    for name in sorted(names):
+        if name.endswith(".safetensors"):
+            try:
+                tensors[name] = tensors_in(folder / name)
+            except HeaderError as error:
+                found.append(f"{name}: {error}")
+    if not found:
+        for name in sorted(names):
+            if name.endswith(".safetensors.index.json"):
+                found += _shards(folder, name, tensors)
+    return found
+
+
+def tensors_in(path: Path) -> frozenset[str]:
+    """Tensor names of a whole safetensors file; raises `HeaderError` when it cannot be whole."""
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        length = header_length(stream.read(LENGTH_BYTES), size)
+        return tensors_of(stream.read(length), size)
+
+
+def _shards(folder: Path, index: str, tensors: dict[str, frozenset[str]]) -> list[str]:
+    """Every tensor of the index must lie in the shard it names."""
+    said = _json(folder / index, _MAX_INDEX_BYTES)
+    weight_map = said.get("weight_map") if isinstance(said, dict) else None
+    if not isinstance(weight_map, dict):
+        return [f"{index} has no weight_map"]
+    base = index.rpartition("/")[0]
+    found: set[str] = set()
+    for tensor, shard in weight_map.items():
+        name = f"{base}/{shard}" if base else str(shard)
+        if name not in tensors:
+            found.add(f"{index} names {shard!r}, which is not among the files")
+        elif tensor not in tensors[name]:
+            found.add(f"{index} places {tensor!r} in {shard!r}, which does not hold it")
+    return sorted(found)
+
+
+def _states(folder: Path, names: frozenset[str]) -> dict[str, Any]:
+    return {name: _json(folder / name, _MAX_JSON_BYTES) for name in STATE_FILES if name in names}
+
+
+def _json(path: Path, limit: int) -> Any:
+    """Parsed JSON, or None when it is none or too long to be believed."""
+    if path.stat().st_size > limit:
+        return None
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return None

@@ -21,7 +21,7 @@ from nats.aio.client import Client as NatsClient
 from opentelemetry.trace import SpanKind
 
 from forebay.contracts.parts import Source
-from forebay.contracts.subjects import ASK_ROOT, DEAD_STREAM, STREAM, progress_subject
+from forebay.contracts.subjects import ASK_ROOT, DEAD_STREAM, EVENT_ROOT, STREAM, progress_subject
 from forebay.runtime import telemetry
 from forebay.runtime.connection import connect_options, inbox_prefix
 from forebay.runtime.log import LogMessage
@@ -105,6 +105,7 @@ class Bus:
             return []
 
         subscriber = self._broker.subscriber(
+            f"{EVENT_ROOT}.>",
             stream=JStream(STREAM, declare=False),
             durable=durable,
             pull_sub=PullSub(batch_size=FETCH, timeout=FETCH_WINDOW_S, batch=True),

@@ -48,8 +48,10 @@ class Reader:
             raise LogTruncatedError(msg)
         again = True
         async for batch in read_all(self._log, after=position, until=last):
+            self._engine.lag = last - self._engine.position
             await (self._engine.reread(batch) if again else self._engine.fold(batch))
             again = False
+        self._engine.lag = 0
 
     async def take(self, delivered: Sequence[LogMessage], pending: int) -> None:
         """Fold one delivered batch; a failure that may pass is retried here, and later messages wait."""

@@ -10,6 +10,11 @@ from forebay.contracts.body import EventBody, FileRef, Value
 from forebay.contracts.identifiers import Id, Name, Sha256
 from forebay.contracts.reasons import Reason
 
+MANIFEST_FILE = "forebay-manifest.json"
+"""In a version's root: canonical JSON `{"files": [{"path", "sha256", "bytes"}]}` of every other file
+of the version, sorted by path. Its own SHA-256 is the version's `manifest_sha256`, so a reader can
+check what it sees without asking anybody."""
+
 
 class DatasetVersionCommitted(EventBody):
     """A version exists, was read back and compared bit by bit, and will not change."""

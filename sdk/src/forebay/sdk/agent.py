@@ -1,0 +1,260 @@
+"""The in-pod agent: stands beside one training command, from preflight to exit code.
+
+Started by the scheduler as `forebay run -- CMD`. It never holds the job back for
+the bus: while the bus is down the command runs and events wait on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shlex
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.envelope import Event
+from forebay.contracts.identifiers import stable_id
+from forebay.contracts.parts import Part, Source
+from forebay.contracts.reasons import Reason
+from forebay.contracts.v1.jobs import PreflightCheck, PreflightReported
+from forebay.contracts.v1.models import CheckpointWritten
+from forebay.runtime.errors import Unreachable
+from forebay.sdk.attempt_files import AttemptFolder, Exit
+from forebay.sdk.checkpoints import CheckpointWatcher, Save, Unfinished
+from forebay.sdk.errors import ForebayError
+from forebay.sdk.inputs import Inputs, read_inputs
+from forebay.sdk.link import BusLink
+from forebay.sdk.memory_kills import memory_kills
+from forebay.sdk.outbox import outbox_of
+from forebay.sdk.preflight import Surroundings, run_preflight
+from forebay.sdk.resume import ResumePoint, ask_resume_point
+from forebay.sdk.settings import JobSettings
+
+_log = logging.getLogger(__name__)
+ALREADY_TAKEN = 75
+"""Exit code of a second agent on the same attempt."""
+NOT_STARTED = 78
+"""Exit code when the command was never started."""
+_POLL_S = 0.5
+
+
+class NotStarted(Exception):  # noqa: N818 not an error of the agent: a decision with its reason
+    """The command must not be started."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class Agent:
+    """One attempt of one job."""
+
+    def __init__(self, settings: JobSettings, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._command = tuple(command)
+        self._environment = dict(environment)
+        self._source = Source(Part.AGENT, settings.project)
+        self._files = AttemptFolder(settings.attempt_dir)
+        self._link = BusLink(settings.nats_url, settings.nkey_file, outbox_of(settings.home, self._source))
+        self._watcher = CheckpointWatcher(settings.output / "checkpoints")
+        self._compatibility = Inputs().compatibility
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping: signal.Signals | None = None
+
+    async def run(self) -> int:
+        """Run the attempt; returns the exit code of the agent's process."""
+        if not self._files.take():
+            _log.error("%s has an agent already; this one leaves", self._settings.attempt_dir)
+            return ALREADY_TAKEN
+        self._files.write_process("preflight")
+        async with self._link:
+            delivery = asyncio.create_task(self._link.deliver_for_ever())
+            attempt = asyncio.create_task(self._attempt())
+            try:
+                with self._signals(attempt):
+                    ended = await self._end_of(attempt)
+            finally:
+                delivery.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await delivery
+            await self._deliver_rest()
+        self._files.write_exit(ended)
+        self._files.write_process("ended")
+        return _exit_code(ended)
+
+    async def _end_of(self, attempt: asyncio.Task[Exit]) -> Exit:
+        """Wait for the attempt; whatever kept the command from starting becomes the attempt's end."""
+        try:
+            return await attempt
+        except NotStarted as no:
+            reason, message = no.reason, no.message
+        except ForebayError as error:
+            reason, message = Reason.START_FAILED, str(error)
+        except asyncio.CancelledError:
+            reason, message = Reason.CANCELLED, "the attempt was stopped before its command was started"
+        _log.error("%s", message)
+        return Exit(reason=reason, message=message, ran=False)
+
+    @contextlib.contextmanager
+    def _signals(self, attempt: asyncio.Task[Exit]) -> Iterator[None]:
+        """Pass SIGTERM and SIGINT on to the command, or end the attempt that has not started it."""
+        loop = asyncio.get_running_loop()
+
+        def told(received: signal.Signals) -> None:
+            self._stopping = received
+            if self._process is None:
+                attempt.cancel()
+            elif self._process.returncode is None:
+                self._process.send_signal(received)
+
+        for received in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(received, told, received)
+        try:
+            yield
+        finally:
+            for received in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(received)
+
+    async def _attempt(self) -> Exit:
+        """1 announce older saves, 2 check, 3 ask where to continue, 4 run, 5 announce the last saves."""
+        inputs = read_inputs(self._settings.inputs)
+        self._compatibility = inputs.compatibility
+        await self._announce_saves(max(1, self._settings.attempt - 1), final=True)
+        await self._preflight(inputs)
+        point = await self._resume_point(inputs)
+        ended = await self._run_command(point)
+        await self._announce_saves(self._settings.attempt, final=True)
+        return ended
+
+    async def _preflight(self, inputs: Inputs) -> None:
+        started = time.perf_counter()
+        try:
+            await self._link.client()
+            problem = None
+        except Unreachable as error:
+            problem = error.message
+        around = Surroundings(
+            output=self._settings.output,
+            free_bytes=self._settings.free_bytes,
+            environment=self._environment,
+            bus_problem=problem,
+        )
+        checks = await asyncio.to_thread(run_preflight, inputs.inputs, inputs.resources, self._command, around)
+        for check in checks:
+            _log.info("preflight %s: %s: %s", check.status, check.name, check.message)
+        body = PreflightReported(
+            job=self._settings.job,
+            attempt=self._settings.attempt,
+            checks=checks,
+            seconds=round(time.perf_counter() - started, 3),
+        )
+        self._say(body, self._settings.job, self._settings.attempt)
+        if failed := [check for check in checks if check.status == "fail"]:
+            raise NotStarted(Reason.PREFLIGHT_FAILED, _sentence(failed))
+
+    async def _resume_point(self, inputs: Inputs) -> ResumePoint:
+        await self._link.drain(self._settings.bus_deadline_s)
+        point = await ask_resume_point(self._link, self._settings, inputs)
+        for reason in point.reasons:
+            _log.info("resume point (%s): %s", point.mode, reason)
+        if point.mode == "refused":
+            message = "; ".join(point.reasons) or "no usable checkpoint exists and a cold start was not allowed"
+            raise NotStarted(Reason.RESUME_REFUSED, message)
+        return point
+
+    async def _run_command(self, point: ResumePoint) -> Exit:
+        environment = self._environment | {"PYTHONUNBUFFERED": "1"} | point.environment()
+        _log.info("starting: %s", shlex.join(self._command))
+        kills = memory_kills()
+        try:
+            process = await asyncio.create_subprocess_exec(*self._command, env=environment)
+        except OSError as error:
+            message = f"{self._command[0]} could not be started: {error.strerror}"
+            raise NotStarted(Reason.START_FAILED, message) from error
+        self._files.write_process("running", process.pid)
+        self._process = process
+        while process.returncode is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _POLL_S)
+            await self._announce_saves(self._settings.attempt)
+        return _judge(process.returncode, self._stopping, out_of_memory=memory_kills() > kills)
+
+    async def _announce_saves(self, attempt: int, *, final: bool = False) -> None:
+        """Hand complete saves to the outbox, each once for the whole job."""
+        found = await asyncio.to_thread(lambda: list(self._watcher.scan(final=final)))
+        if not found:
+            return
+        announced = self._files.announced()
+        for save in found:
+            if isinstance(save, Unfinished):
+                _log.warning("%s is no complete checkpoint: %s", save.folder.name, save.reason)
+            elif (save.folder.name, save.digest) not in announced:
+                self._announce(save, attempt)
+
+    def _announce(self, save: Save, attempt: int) -> None:
+        job = self._settings.job
+        checkpoint = "ck-" + stable_id(job, attempt, save.step, save.digest)[:24]
+        traits = {"optimizer": save.optimizer, "scheduler": save.scheduler, "rng": save.rng}
+        body = CheckpointWritten(
+            checkpoint=checkpoint,
+            job=job,
+            attempt=attempt,
+            step=save.step,
+            uri=save.folder.resolve().as_uri(),
+            files=save.files,
+            digest=save.digest,
+            compatibility=self._compatibility.model_copy(update=traits),
+            metrics=dict(save.metrics),
+        )
+        self._say(body, checkpoint)
+        self._files.announce(save.folder.name, save.digest)
+        _log.info("checkpoint %s: step %d, %d files", checkpoint, save.step, len(save.files))
+
+    def _say(self, body: EventBody, *identity: object) -> None:
+        event_id = stable_id(body.event, self._settings.project, *identity)
+        event: Event[EventBody] = Event(
+            id=event_id, source=self._source, project=self._settings.project, body=body, correlation=self._settings.job
+        )
+        self._link.outbox.append([event])
+        self._link.wake()
+
+    async def _deliver_rest(self) -> None:
+        left = await self._link.drain(self._settings.bus_deadline_s)
+        if left:
+            where = self._link.outbox.folder
+            _log.warning("%d events could not be delivered; they wait in %s for the next `forebay run`", left, where)
+
+
+def _sentence(failed: Sequence[PreflightCheck]) -> str:
+    return "; ".join(f"{check.name}: {check.message}" for check in failed)
+
+
+def _judge(code: int, stopped: signal.Signals | None, *, out_of_memory: bool) -> Exit:
+    """Put the end of the command into words."""
+    if code == 0:
+        return Exit(exit_code=0, reason=Reason.COMPLETED, message="the command ended with exit code 0", ran=True)
+    if code > 0:
+        return Exit(
+            exit_code=code, reason=Reason.PROCESS_FAILED, message=f"the command ended with exit code {code}", ran=True
+        )
+    name = signal.Signals(-code).name
+    if out_of_memory:
+        message = f"the kernel ended the command ({name}) because memory ran out"
+        return Exit(signal=-code, reason=Reason.OUT_OF_MEMORY, message=message, ran=True)
+    by = f" after the agent was told to stop with {stopped.name}" if stopped else " from outside"
+    return Exit(signal=-code, reason=Reason.PROCESS_KILLED, message=f"the command was ended by {name}{by}", ran=True)
+
+
+def _exit_code(ended: Exit) -> int:
+    if not ended.ran:
+        return NOT_STARTED
+    return ended.exit_code if ended.exit_code is not None else 128 + (ended.signal or 0)
+
+
+async def run_agent(settings: JobSettings, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run one attempt from the lock to the exit file."""
+    return await Agent(settings, command, environment).run()

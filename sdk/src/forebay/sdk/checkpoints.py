@@ -1,0 +1,210 @@
+"""Sees complete saves of a training process in its `checkpoints` folder.
+
+A save is a folder of files. It counts only when nothing says that it is still being
+written, its files have stopped changing, and the arithmetic of every safetensors
+header holds. Tensors are never loaded. Called by the agent; does no messaging.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forebay.contracts.v1.models import CheckpointFile, checkpoint_digest
+
+_IN_PROGRESS = re.compile(r"(^|.*[._-])(tmp|temp|part|partial|incomplete|writing|lock)$|^(tmp|temp)[._-].*|.*~$")
+_STEP_FILES = ("state.json", "training_state/training_step.json", "trainer_state.json")
+_STEP_KEYS = ("step", "global_step")
+_TRAILING_NUMBER = re.compile(r"(\d+)$")
+_LARGEST_HEADER = 100 * 1024 * 1024
+_BLOCK = 1 << 20
+MAX_FILES = 400
+"""More do not fit into one event."""
+
+Listing = tuple[tuple[str, int, int], ...]
+"""Path, size and change time of every file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """A complete checkpoint."""
+
+    folder: Path
+    step: int
+    files: tuple[CheckpointFile, ...]
+    digest: str
+    metrics: Mapping[str, float]
+    optimizer: bool
+    scheduler: bool
+    rng: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """A folder that is no complete checkpoint (yet), and why."""
+
+    folder: Path
+    reason: str
+
+
+class CheckpointWatcher:
+    """Looks at one `checkpoints` folder again and again."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._before: dict[str, Listing] = {}
+        self._judged: dict[str, Listing] = {}
+
+    def scan(self, *, final: bool = False) -> Iterator[Save | Unfinished]:
+        """Judge what is new. Without `final` a folder must look the same twice before it is read.
+
+        An unchanged folder is judged once only; a changed one is another save.
+        """
+        for folder in _candidates(self._root):
+            listing = _listing(folder)
+            stable = final or self._before.get(folder.name) == listing
+            self._before[folder.name] = listing
+            if not listing or self._judged.get(folder.name) == listing:
+                continue
+            if stable:
+                judged = inspect(folder)
+                if _listing(folder) == listing:
+                    self._judged[folder.name] = listing
+                    yield judged
+
+
+def inspect(folder: Path) -> Save | Unfinished:
+    """Judge one folder and digest its files."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not paths:
+        return Unfinished(folder=folder, reason="it holds no file")
+    if len(paths) > MAX_FILES:
+        return Unfinished(folder=folder, reason=f"it holds {len(paths)} files, more than {MAX_FILES}")
+    for path in paths:
+        relative = path.relative_to(folder)
+        if any(_IN_PROGRESS.match(part) for part in relative.parts):
+            return Unfinished(folder=folder, reason=f"{relative} is still being written")
+        if reason := _broken(path):
+            return Unfinished(folder=folder, reason=f"{relative}: {reason}")
+    step = _step(folder)
+    if step is None:
+        return Unfinished(folder=folder, reason="neither a state file nor its name says the step")
+    files = tuple(_digested(path, folder) for path in paths)
+    names = " ".join(file.path.lower() for file in files)
+    state = _state(folder)
+    return Save(
+        folder=folder,
+        step=step,
+        files=files,
+        digest=checkpoint_digest(files),
+        metrics=_metrics(state),
+        optimizer="optim" in names,
+        scheduler="scheduler" in names or any("scheduler" in key or key.startswith("lr") for key in state),
+        rng="rng" in names or any("rng" in key or "random" in key for key in state),
+    )
+
+
+def safetensors_problem(path: Path) -> str | None:
+    """Say what is wrong with a safetensors file's header arithmetic; None when it holds."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(8)
+        length = int.from_bytes(head, "little")
+        if len(head) < 8 or not 2 <= length <= min(size - 8, _LARGEST_HEADER):
+            return f"the file has {size} bytes and no whole header"
+        try:
+            header = json.loads(file.read(length))
+            ends = sorted(tuple(v["data_offsets"]) for k, v in header.items() if k != "__metadata__")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return "the header is not that of safetensors"
+    position = 0
+    for start, stop in ends:
+        if start != position or stop < start:
+            return f"the header leaves a hole at byte {position}"
+        position = stop
+    expected = 8 + length + position
+    return None if expected == size else f"the header promises {expected} bytes, the file has {size}"
+
+
+def _candidates(root: Path) -> list[Path]:
+    """Folders that may be saves; links such as `last` are second names of one."""
+    if not root.is_dir():
+        return []
+    return sorted(
+        path
+        for path in root.iterdir()
+        if path.is_dir()
+        and not path.is_symlink()
+        and not path.name.startswith(".")
+        and not _IN_PROGRESS.match(path.name)
+    )
+
+
+def _listing(folder: Path) -> Listing:
+    found = []
+    for path in sorted(folder.rglob("*")):
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue  # renamed while we look; the next look sees the change
+        if path.is_file():
+            found.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def _broken(path: Path) -> str | None:
+    if path.suffix == ".safetensors":
+        return safetensors_problem(path)
+    if path.stat().st_size == 0:
+        return "the file is empty"
+    if path.suffix == ".json":
+        try:
+            json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            return "the file is no whole JSON"
+    return None
+
+
+def _state(folder: Path) -> Mapping[str, Any]:
+    for name in _STEP_FILES:
+        path = folder / name
+        if path.is_file():
+            content = json.loads(path.read_bytes())
+            if isinstance(content, dict):
+                return content
+    return {}
+
+
+def _step(folder: Path) -> int | None:
+    state = _state(folder)
+    for key in _STEP_KEYS:
+        value = state.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    found = _TRAILING_NUMBER.search(folder.name)
+    return int(found.group(1)) if found else None
+
+
+def _metrics(state: Mapping[str, Any]) -> dict[str, float]:
+    metrics = state.get("metrics")
+    if not isinstance(metrics, dict):
+        return {}
+    return {
+        str(key): float(value)
+        for key, value in metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    }
+
+
+def _digested(path: Path, folder: Path) -> CheckpointFile:
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            size += len(block)
+    return CheckpointFile(path=path.relative_to(folder).as_posix(), sha256=digest.hexdigest(), bytes=size)

@@ -1,0 +1,179 @@
+"""Checks that an attempt makes where it will run, before its command is started.
+
+All checks run and are reported together: one start tells everything that is wrong.
+Called by the agent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.contracts.reasons import Reason
+from forebay.contracts.v1.datasets import MANIFEST_FILE, PinnedInput
+from forebay.contracts.v1.jobs import PreflightCheck, Resources
+from forebay.sdk.inputs import local_path
+
+_READ_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the checks look at."""
+
+    output: Path
+    free_bytes: int
+    environment: Mapping[str, str]
+    bus_problem: str | None = None
+
+
+def _pass(name: str, reason: Reason, message: str) -> PreflightCheck:
+    return PreflightCheck(name=name, status="pass", reason=reason, message=message)
+
+
+def _warn(name: str, reason: Reason, message: str) -> PreflightCheck:
+    return PreflightCheck(name=name, status="warn", reason=reason, message=message)
+
+
+def _fail(name: str, reason: Reason, message: str) -> PreflightCheck:
+    return PreflightCheck(name=name, status="fail", reason=reason, message=message)
+
+
+def run_preflight(
+    inputs: Sequence[PinnedInput], resources: Resources, command: Sequence[str], around: Surroundings
+) -> tuple[PreflightCheck, ...]:
+    """Run every check."""
+    return (
+        *(check_input(pinned) for pinned in inputs),
+        check_output(around.output, around.free_bytes),
+        *check_resources(resources, around.environment),
+        check_command(command, around.environment),
+        *check_bus(around.bus_problem),
+    )
+
+
+def check_input(pinned: PinnedInput) -> PreflightCheck:
+    """The pinned version opens here, and its files are the ones that were committed."""
+    name = f"data {pinned.name}@v{pinned.number}"
+    root = local_path(pinned.root)
+    try:
+        problem, files, size = _compare_manifest(root, pinned.manifest_sha256)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return _fail(name, Reason.DATA_UNREADABLE, f"{root} cannot be read: {error}; is the pool mounted here?")
+    if problem:
+        return _fail(name, Reason.DATASET_CHANGED, f"{root}: {problem}")
+    return _pass(name, Reason.DATA_READABLE, f"{files} files, {size} bytes open at {pinned.name}@v{pinned.number}")
+
+
+def check_output(output: Path, free_bytes: int) -> PreflightCheck:
+    """The output folder takes a file and has room."""
+    name = "output"
+    probe = output / "checkpoints" / f".forebay-probe-{uuid.uuid4().hex}"
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        with probe.open("wb") as file:
+            file.write(b"forebay" * 512)
+            file.flush()
+            os.fsync(file.fileno())
+        probe.unlink()
+        free = shutil.disk_usage(output).free
+    except OSError as error:
+        return _fail(name, Reason.OUTPUT_NOT_WRITABLE, f"{output} takes no files: {error.strerror}")
+    if free < free_bytes:
+        message = f"{output} has {free} bytes free, {free_bytes} are needed"
+        return _fail(name, Reason.OUTPUT_FULL, message)
+    return _pass(name, Reason.OUTPUT_WRITABLE, f"{output} takes files, {free // 2**20} MiB free")
+
+
+def check_resources(resources: Resources, environment: Mapping[str, str]) -> Iterator[PreflightCheck]:
+    """Processors, memory and GPUs that were promised can be seen."""
+    cpus = len(os.sched_getaffinity(0))
+    wanted = math.ceil(resources.cpu)
+    if cpus < wanted:
+        yield _fail("cpu", Reason.RESOURCES_MISSING, f"{cpus} processors are visible, {resources.cpu:g} were asked for")
+    else:
+        yield _pass("cpu", Reason.RESOURCES_VISIBLE, f"{cpus} processors visible, {resources.cpu:g} asked for")
+    memory = _visible_memory()
+    if memory < resources.memory_bytes:
+        message = f"{memory} bytes of memory are visible, {resources.memory_bytes} were asked for"
+        yield _fail("memory", Reason.RESOURCES_MISSING, message)
+    else:
+        message = f"{memory // 2**20} MiB visible, {resources.memory_bytes // 2**20} MiB asked for"
+        yield _pass("memory", Reason.RESOURCES_VISIBLE, message)
+    if resources.gpus:
+        yield _check_gpus(resources.gpus, environment.get("CUDA_VISIBLE_DEVICES", ""))
+
+
+def check_command(command: Sequence[str], environment: Mapping[str, str]) -> PreflightCheck:
+    """The command exists and may be executed."""
+    found = shutil.which(command[0], path=environment.get("PATH")) if command else None
+    if found is None:
+        message = f"{command[0] if command else 'an empty command'!r} is no program on PATH here ({Path.cwd()})"
+        return _fail("command", Reason.COMMAND_NOT_FOUND, message)
+    script = next((part for part in command[1:2] if part.endswith(".py")), None)
+    if script is not None and not Path(script).exists():
+        return _fail("command", Reason.COMMAND_NOT_FOUND, f"{script} does not exist in {Path.cwd()}")
+    return _pass("command", Reason.RUNNING, f"{found} can be executed")
+
+
+def check_bus(problem: str | None) -> Iterator[PreflightCheck]:
+    """A bus that does not answer holds no job back: events are kept on disk."""
+    if problem:
+        yield _warn("bus", Reason.STATUS_UNREACHABLE, f"{problem}; events are kept on disk and delivered later")
+
+
+def _check_gpus(wanted: int, visible: str) -> PreflightCheck:
+    devices = [device for device in visible.split(",") if device.strip()]
+    if len(devices) < wanted:
+        message = f"CUDA_VISIBLE_DEVICES names {len(devices)} GPUs ({visible!r}), {wanted} were asked for"
+        return _fail("gpu", Reason.RESOURCES_MISSING, message)
+    missing = [device for device in devices if device.isdigit() and not Path(f"/dev/nvidia{device}").exists()]
+    if missing:
+        message = f"no device file for GPU {', '.join(missing)}; declared, but not seen on this machine"
+        return _warn("gpu", Reason.RESOURCES_VISIBLE, message)
+    return _pass("gpu", Reason.RESOURCES_VISIBLE, f"GPUs {visible} visible, {wanted} asked for")
+
+
+def _visible_memory() -> int:
+    """Memory of this machine or container, whichever is smaller."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(path).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def _compare_manifest(root: Path, expected: str) -> tuple[str | None, int, int]:
+    """(what differs from the committed version, files, bytes). Sizes of all files, and one read of each.
+
+    The whole content was verified when the cache reported it warm; reading terabytes
+    again would hold a GPU for hours.
+    """
+    manifest = root / MANIFEST_FILE
+    content = manifest.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        return f"{MANIFEST_FILE} has digest {found[:12]}, the job pinned {expected[:12]}", 0, 0
+    entries = json.loads(content)["files"]
+    for entry in entries:
+        path = root / entry["path"]
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                file.read(_READ_BYTES)
+        except FileNotFoundError:
+            return f"{entry['path']} is missing", 0, 0
+        if size != entry["bytes"]:
+            return f"{entry['path']} has {size} bytes, {entry['bytes']} were committed", 0, 0
+    return None, len(entries), sum(int(entry["bytes"]) for entry in entries)

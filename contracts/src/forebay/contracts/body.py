@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from forebay.contracts.identifiers import Sha256  # noqa: TC001 pydantic reads it at run time
+from forebay.contracts.identifiers import Sha256
 
 MAX_BODY_BYTES = 64 * 1024
 """Larger lists travel by reference (`FileRef`)."""

@@ -6,6 +6,7 @@ an envelope or a body that disagrees with it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -103,8 +104,8 @@ def decode(subject: str, headers: Mapping[str, str] | None, body: bytes) -> Even
         traceparent=envelope.get("traceparent") or envelope.get("ce-traceparent"),
     )
     _check_speaker(spec, event)
-    expected = str(spec.subject(place.project, event.body))
-    if expected != subject:
+    if spec.key_of(event.body) != place.key:
+        expected = spec.subject(place.project, event.body)
         msg = f"{spec.name} {event.id}: it came on {subject}, but its body belongs on {expected}"
         raise EnvelopeMismatchError(msg)
     return event
@@ -143,14 +144,14 @@ class _Attributes:
 
     def instant(self, *names: str) -> datetime:
         text = next((value for name in names if (value := self.get(name))), None)
-        try:
+        found: datetime | None = None
+        with contextlib.suppress(ValueError, OverflowError):
             found = datetime.fromisoformat(text or "")
-            if found.tzinfo is None:
-                raise ValueError
-            return found.astimezone(UTC)
-        except (ValueError, OverflowError):
+            found = None if found.tzinfo is None else found.astimezone(UTC)
+        if found is None:
             msg = f"message on {self._subject}: header {names[0]} is {text!r}, expected an RFC 3339 time with a zone"
-            raise EnvelopeMismatchError(msg) from None
+            raise EnvelopeMismatchError(msg)
+        return found
 
 
 def _spec(place: Subject, type_: str) -> tuple[EventSpec, int]:

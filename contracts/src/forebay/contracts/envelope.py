@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from forebay.contracts.body import EventBody
-from forebay.contracts.parts import Source  # noqa: TC001 dataclass fields stay resolvable
+from forebay.contracts.parts import Source
 
-B = TypeVar("B", bound=EventBody, covariant=True)
+B = TypeVar("B", bound=EventBody, covariant=True)  # noqa: PLC0105 one letter reads best in signatures
 
 
 def utc_now() -> datetime:

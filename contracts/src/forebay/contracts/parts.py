@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from forebay.contracts.errors import EnvelopeMismatchError
 from forebay.contracts.identifiers import check_id
@@ -44,6 +45,7 @@ class Source:
         return f"{_SOURCE_ROOT}{self.part}" + (f"/{self.project}" if self.project else "")
 
 
+@lru_cache(maxsize=4096)
 def parse_source(text: str) -> Source:
     """Read a `ce-source`; raises `EnvelopeMismatchError` when it names no part of Forebay."""
     head, _, project = text.removeprefix(_SOURCE_ROOT).partition("/")

@@ -16,6 +16,8 @@ DEAD_STREAM = "FOREBAY_DEAD"
 DEAD_ROOT = "dead"
 
 _TOKEN = re.compile(ID_PATTERN)
+_ONE = r"([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)"
+_EVENT = re.compile(rf"{EVENT_ROOT}\.({CLUSTER_PROJECT}|{_ONE[1:-1]})\.{_ONE}\.{_ONE}\.{_ONE}")
 
 
 def _token(value: str, what: str) -> str:
@@ -45,6 +47,9 @@ def event_subject(project: str, entity: str, key: str, event: str) -> Subject:
 
 def parse_subject(text: str) -> Subject:
     """Take `fb.…` apart; raises `InvalidNameError` when it is not an event subject."""
+    found = _EVENT.fullmatch(text)
+    if found is not None:
+        return Subject(*found.groups())
     parts = text.split(".")
     if len(parts) != 5 or parts[0] != EVENT_ROOT:
         msg = f"{text!r} is not an event subject: expected 'fb.<project>.<entity>.<key>.<event>'"

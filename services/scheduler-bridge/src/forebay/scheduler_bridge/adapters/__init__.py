@@ -1,0 +1,1 @@
+"""Local adapters: what touches processes, files and this machine."""

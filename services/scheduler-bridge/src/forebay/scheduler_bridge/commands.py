@@ -1,0 +1,181 @@
+"""Commands: `submit` and `cancel`. Pure; the answer goes out when their events are on record."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.contracts.identifiers import LogicalName, parse_logical_name
+from forebay.contracts.v1 import jobs
+from forebay.contracts.v1.jobs import JobSpec
+from forebay.runtime.errors import Refused
+from forebay.runtime.machine import Emit, Outcome, Pending, Request
+from forebay.runtime.state import State
+from forebay.scheduler_bridge.domain.amounts import Amount, amount_of, quantities
+from forebay.scheduler_bridge.domain.announcements import Decided, has_ended
+from forebay.scheduler_bridge.domain.documents import Job, KnownName, place
+from forebay.scheduler_bridge.domain.lookup import job_named, text_argument
+from forebay.scheduler_bridge.domain.specification import Problem, parse_spec, spec_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """The newest run of a name, on record or decided."""
+
+    job: str
+    run: int
+    spec_sha256: str
+    client_id: str | None
+    lives: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """What people may ask the bridge to do; `total` is what the machine has."""
+
+    total: Amount
+
+    def submit(self, state: State, pending: Pending, request: Request) -> Outcome:
+        """Accept a job, adopt it when it is the same one, or refuse it with everything that is wrong."""
+        spec = parse_spec(request.args.get("spec"), project=request.project)
+        if not isinstance(spec, JobSpec):
+            raise _invalid(spec)
+        if request.args.get("wait_for_dataset") is True:
+            spec = spec.model_copy(update={"wait_for_dataset": True})
+        digest = spec_digest(spec)
+        earlier = _earlier(state, pending, request.project, spec.name)
+        if earlier is not None and (adopted := _adopt(earlier, spec, digest, request)) is not None:
+            return adopted
+        self._refuse_unknown(state, spec)
+        self._refuse_too_large(spec)
+        run = earlier.run + 1 if earlier else 1
+        job_id = f"{spec.name}-{run}"
+        body = jobs.JobSubmitted(
+            job=job_id,
+            run=run,
+            spec=spec,
+            spec_sha256=digest,
+            submitted_by=request.by,
+            client_id=request.id or None,
+        )
+        result = {"job": job_id, "run": run, "adopted": False}
+        return Outcome(result=result, actions=(Emit(project=request.project, body=body, dedupe=(job_id,)),))
+
+    def cancel(self, state: State, pending: Pending, request: Request) -> Outcome:
+        """End a job for good. Its process is stopped by the attempt's worker; quota is free when it is gone."""
+        job = job_named(state, request.project, text_argument(request, "job"))
+        reason = request.args.get("reason")
+        if job.state == "CANCELLED":
+            return Outcome(result={"job": job.id, "state": "CANCELLED", "already": True})
+        if has_ended(job, Decided(pending)):
+            state_now = job.terminal.state if job.terminal else "ending"
+            raise Refused(
+                "already-ended",
+                f"{job.id} is {state_now}: what has ended cannot be cancelled",
+                "nothing; submit it again to run it once more",
+                {"job": job.id, "state": state_now},
+            )
+        body = jobs.JobCancelled(job=job.id, by=request.by, reason=str(reason) if reason else None)
+        emit = Emit(project=request.project, body=body, dedupe=(job.id,))
+        return Outcome(result={"job": job.id, "state": "CANCELLED", "already": False}, actions=(emit,))
+
+    def _refuse_unknown(self, state: State, spec: JobSpec) -> None:
+        """A name that nobody has heard of is a typing error, unless the owner says that it will come."""
+        if spec.wait_for_dataset:
+            return
+        for logical in _names(spec):
+            known = state.find(KnownName, "group", place(spec.project, logical.kind))
+            names = [item.name for item in known]
+            if logical.name in names:
+                continue
+            close = difflib.get_close_matches(logical.name, names, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(close)}?" if close else _known_hint(logical.kind, names)
+            raise Refused(
+                f"unknown-{logical.kind}",
+                f"job {spec.name}: no {logical.kind} {logical.name!r} exists in project {spec.project}; {hint}",
+                "correct the name, or submit with --wait-for-dataset if it is still to come",
+                {"name": str(logical), "close": close},
+            )
+
+    def _refuse_too_large(self, spec: JobSpec) -> None:
+        need = amount_of(spec.resources)
+        lacking = need.exceeding(self.total)
+        if not lacking:
+            return
+        numbers = "; ".join(f"{need.show(name)} asked, {self.total.show(name)} in all" for name in lacking)
+        raise Refused(
+            "never-fits",
+            f"job {spec.name} is larger than this machine: {numbers}",
+            "ask for less, or declare more with FOREBAY_LOCAL_CPUS, FOREBAY_LOCAL_MEMORY_BYTES, FOREBAY_LOCAL_GPUS",
+            {
+                "reason": "NeverFits",
+                "lacking": [
+                    {"resource": item.resource, "need": item.need, "have": item.total}
+                    for item in quantities(lacking, need=need, free=self.total, total=self.total)
+                ],
+            },
+        )
+
+
+def _known_hint(kind: str, names: Iterable[str]) -> str:
+    shown = sorted(names)[:5]
+    return f"known are {', '.join(shown)}" if shown else f"the project has no {kind} yet"
+
+
+def _names(spec: JobSpec) -> list[LogicalName]:
+    datasets = [parse_logical_name(item.name, kind="dataset") for item in spec.datasets]
+    return datasets + [parse_logical_name(item.name, kind="model") for item in spec.models]
+
+
+def _invalid(problems: tuple[Problem, ...]) -> Refused:
+    lines = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
+    return Refused(
+        "invalid-spec",
+        f"the job cannot be accepted: {lines}",
+        "correct the named fields and submit again",
+        {"problems": [problem.to_json() for problem in problems]},
+    )
+
+
+def _earlier(state: State, pending: Pending, project: str, name: str) -> Earlier | None:
+    """The newest run of this name, a submission on its way included."""
+    decided = Decided(pending)
+    runs = [
+        Earlier(
+            job=job.id,
+            run=job.run,
+            spec_sha256=job.spec_sha256,
+            client_id=job.client_id,
+            lives=not has_ended(job, decided),
+        )
+        for job in state.find(Job, "named", place(project, name))
+    ]
+    runs += [
+        Earlier(job=body.job, run=body.run, spec_sha256=body.spec_sha256, client_id=body.client_id, lives=True)
+        for body in pending.of(jobs.JobSubmitted, project)
+        if body.spec.name == name
+    ]
+    return max(runs, key=lambda item: item.run, default=None)
+
+
+def _adopt(earlier: Earlier, spec: JobSpec, digest: str, request: Request) -> Outcome | None:
+    """The same job again is the same job; None when this is a new run."""
+    same_request = bool(request.id) and request.id == earlier.client_id
+    if not earlier.lives and not same_request:
+        return None
+    if digest == earlier.spec_sha256:
+        return Outcome(result={"job": earlier.job, "run": earlier.run, "adopted": True})
+    raise Refused(
+        "conflict",
+        f"{earlier.job} is still alive and was submitted with other content under the name {spec.name!r}",
+        f"give this job another name, or end the first one with `forebay cancel {earlier.job}`",
+        {"job": earlier.job},
+    )
+
+
+def command_table(total: Amount) -> dict[str, Any]:
+    """The commands by name, for the service's definition."""
+    commands = Commands(total=total)
+    return {"submit": commands.submit, "cancel": commands.cancel}

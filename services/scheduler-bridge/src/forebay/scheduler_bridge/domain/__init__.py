@@ -1,0 +1,1 @@
+"""Pure values and functions; imports no clock, no log, no file."""

@@ -1,0 +1,336 @@
+"""The documents that the bridge folds: jobs with their attempts, cache plans, known names, history.
+
+A `Job` keeps facts and what was announced about them; its business state is
+derived by `business.py` on every change and stored beside them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+import msgspec
+
+from forebay.contracts.v1.jobs import JobSpec, Resources
+from forebay.runtime.documents import Document
+
+TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+
+
+def place(project: str, name: str) -> str:
+    """Key of anything that is unique within a project only."""
+    return f"{project}/{name}"
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """One readiness condition as it was last announced."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: datetime
+    evidence: tuple[str, ...] = ()
+
+
+class Pinned(msgspec.Struct, frozen=True, kw_only=True):
+    """One input of a job at the version it was pinned to. `body` is the whole `PinnedInput`."""
+
+    kind: str
+    logical: str
+    name: str
+    number: int
+    columns: tuple[str, ...] = ()
+    body: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}@v{self.number}"
+
+    @property
+    def selector(self) -> str:
+        return self.logical.partition("@")[2] or "train-ready"
+
+
+class Objection(msgspec.Struct, frozen=True, kw_only=True):
+    """Why one input cannot be used now: a refused lease, a taken tag, a withdrawal."""
+
+    input: str
+    reason: str
+    message: str
+    permanent: bool = False
+    at: datetime
+    event: str
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """What ingest has answered about a job's inputs."""
+
+    state: str = "unanswered"
+    """unanswered, refused, granted or released"""
+    inputs: tuple[Pinned, ...] = ()
+    objections: dict[str, Objection] = msgspec.field(default_factory=dict)
+    at: datetime | None = None
+    event: str | None = None
+
+
+class Preflight(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent found before the command was started."""
+
+    passed: bool | None = None
+    """None: reported, but not judged yet."""
+    checks: tuple[dict[str, Any], ...] = ()
+    at: datetime
+    event: str
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Process recovery: the command was started, where, and after which attempt."""
+
+    host: str
+    process: str
+    recovers: int | None = None
+    at: datetime
+    event: str
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attempt's process went away."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str
+    message: str
+    ran: bool = True
+    at: datetime
+    event: str
+
+    @property
+    def completed(self) -> bool:
+        return self.ran and self.exit_code == 0 and not self.signal
+
+
+class Resume(msgspec.Struct, frozen=True, kw_only=True):
+    """Training recovery: from which checkpoint the attempt continues, as the registry decided."""
+
+    mode: str
+    checkpoint: str | None = None
+    step: int | None = None
+    reasons: tuple[str, ...] = ()
+    skipped: tuple[dict[str, Any], ...] = ()
+    at: datetime
+    event: str
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of the training process, put together from its events in any order."""
+
+    number: int
+    resources: dict[str, Any] | None = None
+    devices: tuple[str, ...] = ()
+    admitted_at: datetime | None = None
+    preflight: Preflight | None = None
+    start: Start | None = None
+    ending: Ending | None = None
+    resume: Resume | None = None
+
+    @property
+    def state(self) -> str:
+        """PREFLIGHT, RUNNING, SUCCEEDED or FAILED: an ended attempt never runs again."""
+        if self.ending is not None:
+            return "SUCCEEDED" if self.ending.completed else "FAILED"
+        return "RUNNING" if self.has_run else "PREFLIGHT"
+
+    @property
+    def has_run(self) -> bool:
+        """The command was started and the checks before it are known to have passed."""
+        return self.start is not None and self.preflight is not None and self.preflight.passed is True
+
+    @property
+    def holds(self) -> bool:
+        return self.admitted_at is not None and self.ending is None
+
+
+class Terminal(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a job; whatever comes later is history only."""
+
+    state: str
+    reason: str
+    message: str
+    at: datetime
+    event: str
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue's last announced answer about a job that waits for quota."""
+
+    reason: str
+    message: str
+    lacking: tuple[str, ...] = ()
+    at: datetime
+    event: str
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """Time spent waiting in one layer; `until` None: still."""
+
+    layer: str
+    since: datetime
+    until: datetime | None = None
+
+
+class Job(Document, frozen=True, kw_only=True):
+    """A training job: what was asked, what is known, what was announced, and the state that follows."""
+
+    kind: ClassVar[str] = "job"
+    indexed: ClassVar[tuple[str, ...]] = ("named", "standing", "pinned", "planned")
+    project: str
+    id: str
+    name: str
+    run: int
+    spec: dict[str, Any]
+    spec_sha256: str
+    submitted_by: str
+    client_id: str | None = None
+    submitted_at: datetime
+    submitted_event: str
+    lease: Lease = Lease()
+    plans: tuple[str, ...] = ()
+    cache_objection: Objection | None = None
+    """The cache could not even make a plan."""
+    gate: str = "unset"
+    """unset, shut or open"""
+    gate_generation: int = 0
+    gate_changed_at: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+    waiting: Waiting | None = None
+    waiting_generation: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    terminal: Terminal | None = None
+    verdict: dict[str, Any] | None = None
+    verdict_generation: int = 0
+    state: str = "CREATED"
+    queued_for: str | None = None
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.id)
+
+    @property
+    def named(self) -> str:
+        """Index: all runs of one name."""
+        return place(self.project, self.name)
+
+    @property
+    def standing(self) -> str | None:
+        """Index for the queue: `holding` quota, `waiting` for it, `between` two attempts, or not its business."""
+        if any(attempt.holds for attempt in self.attempts):
+            return "holding"
+        if self.terminal is not None:
+            return None
+        if self.attempts:
+            return "between"
+        return "waiting" if self.gate == "open" else None
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Index: open jobs by the input they are pinned to."""
+        if self.terminal is not None:
+            return ()
+        return tuple(place(self.project, f"{item.kind}/{item.name}") for item in self.lease.inputs)
+
+    @property
+    def planned(self) -> tuple[str, ...]:
+        """Index: open jobs by the cache plan they wait for."""
+        return () if self.terminal is not None else tuple(place(self.project, plan) for plan in self.plans)
+
+    @property
+    def request(self) -> JobSpec:
+        return JobSpec.model_validate(self.spec)
+
+    @property
+    def resources(self) -> Resources:
+        return Resources.model_validate(self.spec.get("resources", {}))
+
+    @property
+    def last(self) -> Attempt | None:
+        """The newest attempt, by number."""
+        return self.attempts[-1] if self.attempts else None
+
+
+class Plan(Document, frozen=True, kw_only=True):
+    """One warm plan; several jobs may wait for the same one."""
+
+    kind: ClassVar[str] = "plan"
+    project: str
+    id: str
+    name: str
+    number: int
+    columns: tuple[str, ...] = ()
+    total_bytes: int = 0
+    state: str = "planned"
+    """planned, partial, ready, failed or lost"""
+    verified_bytes: int = 0
+    reason: str = "Warming"
+    message: str = ""
+    place: str | None = None
+    at: datetime
+    event: str
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.id)
+
+
+class KnownName(Document, frozen=True, kw_only=True):
+    """A dataset or model that exists, or is on its way, so that a typing error is caught at submit."""
+
+    kind: ClassVar[str] = "known-name"
+    indexed: ClassVar[tuple[str, ...]] = ("group",)
+    project: str
+    of: str
+    """dataset or model"""
+    name: str
+    highest: int = 0
+    """The newest committed version; 0 while the first upload is under way."""
+
+    @property
+    def key(self) -> str:
+        return place(self.project, f"{self.of}/{self.name}")
+
+    @property
+    def group(self) -> str:
+        return place(self.project, self.of)
+
+
+class Entry(Document, frozen=True, kw_only=True):
+    """One line of a job's history, ordered by when it happened; never changed, never removed."""
+
+    kind: ClassVar[str] = "history"
+    indexed: ClassVar[tuple[str, ...]] = ("of",)
+    project: str
+    job: str
+    at: datetime
+    id: str
+    event: str
+    machine: str
+    """`business` for the job's life, `runtime` for raw facts about what carries it."""
+    attempt: int | None = None
+    source: str | None = None
+    object: str | None = None
+    reason: str | None = None
+    message: str = ""
+    exit_code: int | None = None
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return f"{self.project}/{self.job}/{self.at:%Y%m%dT%H%M%S.%f}/{self.id}"
+
+    @property
+    def of(self) -> str:
+        return place(self.project, self.job)
+
+
+DOCUMENTS: tuple[type[Document], ...] = (Job, Plan, KnownName, Entry)

@@ -1,0 +1,170 @@
+"""Fold what ingest and cache say about a job's inputs: leases, tags, plans and their warmth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.envelope import Recorded
+from forebay.contracts.reasons import Reason
+from forebay.contracts.v1 import cache, datasets
+from forebay.runtime.state import Fold
+from forebay.scheduler_bridge.domain.business import settle
+from forebay.scheduler_bridge.domain.documents import Job, Lease, Objection, Pinned, Plan, place
+
+
+def _granted(job: Job, recorded: Recorded[EventBody]) -> Job:
+    body = recorded.body
+    if not isinstance(body, datasets.LeaseGranted):
+        return job
+    inputs = tuple(
+        Pinned(
+            kind=item.kind,
+            logical=item.logical,
+            name=item.name,
+            number=item.number,
+            columns=item.columns,
+            body=item.model_dump(mode="json", exclude_none=True),
+        )
+        for item in body.inputs
+    )
+    lease = Lease(state="granted", inputs=inputs, at=recorded.stored_at, event=recorded.event.id)
+    return replace(job, lease=lease, cache_objection=None)
+
+
+def _refused(job: Job, recorded: Recorded[EventBody]) -> Job:
+    body = recorded.body
+    if not isinstance(body, datasets.LeaseRefused):
+        return job
+    objection = Objection(
+        input=body.input,
+        reason=body.reason.value,
+        message=body.message,
+        permanent=body.permanent,
+        at=recorded.stored_at,
+        event=recorded.event.id,
+    )
+    # A job that is pinned stays pinned: a later refusal objects to the versions it has.
+    state = job.lease.state if job.lease.state == "granted" else "refused"
+    lease = replace(job.lease, state=state, objections={**job.lease.objections, body.input: objection})
+    return replace(job, lease=lease)
+
+
+def _released(job: Job, _: Recorded[EventBody]) -> Job:
+    return replace(job, lease=replace(job.lease, state="released"))
+
+
+def tag_moved(job: Job, recorded: Recorded[EventBody], body: datasets.DatasetTagged | datasets.DatasetUntagged) -> Job:
+    """An untag that names the pinned version objects to it; tagging that version again takes that back.
+
+    Moving the tag on to another version is no untag: pinned jobs keep theirs.
+    """
+    objections = dict(job.lease.objections)
+    for item in job.lease.inputs:
+        if (item.kind, item.name, item.number) != ("dataset", body.dataset, body.number) or item.selector != body.tag:
+            continue
+        if isinstance(body, datasets.DatasetUntagged):
+            said = f": {body.reason}" if body.reason else ""
+            objections[item.logical] = Objection(
+                input=item.logical,
+                reason=Reason.DATASET_UNTAGGED.value,
+                message=f"{body.by} took the tag {body.tag} from {item.label}{said}",
+                at=recorded.stored_at,
+                event=recorded.event.id,
+            )
+        elif item.logical in objections and objections[item.logical].reason == Reason.DATASET_UNTAGGED.value:
+            del objections[item.logical]
+    return replace(job, lease=replace(job.lease, objections=objections))
+
+
+def fold_cache(fold: Fold, recorded: Recorded[EventBody]) -> None:
+    """Change the plan, and tie it to the job that asked for it."""
+    body = recorded.body
+    if isinstance(body, cache.CachePlanned):
+        _planned(fold, recorded, body)
+    elif isinstance(body, cache.CacheFailed) and body.job is not None:
+        _unplannable(fold, recorded, body, body.job)
+    plan = fold.get(Plan, place(recorded.project, str(getattr(body, "plan", ""))))
+    if plan is not None:
+        fold.put(_plan_state(plan, recorded))
+
+
+def _planned(fold: Fold, recorded: Recorded[EventBody], body: cache.CachePlanned) -> None:
+    key = place(recorded.project, body.plan)
+    if fold.get(Plan, key) is None:
+        fold.put(
+            Plan(
+                project=recorded.project,
+                id=body.plan,
+                name=body.name,
+                number=body.number,
+                columns=body.columns,
+                total_bytes=body.total_bytes,
+                at=recorded.stored_at,
+                event=recorded.event.id,
+            )
+        )
+    job = fold.get(Job, place(recorded.project, body.job))
+    if job is not None:
+        plans = job.plans if body.plan in job.plans else (*job.plans, body.plan)
+        fold.put(settle(replace(job, plans=plans, cache_objection=None), recorded.stored_at))
+
+
+def _unplannable(fold: Fold, recorded: Recorded[EventBody], body: cache.CacheFailed, job_id: str) -> None:
+    job = fold.get(Job, place(recorded.project, job_id))
+    if job is None:
+        return
+    objection = Objection(
+        input=f"{body.name}@v{body.number}",
+        reason=body.reason.value,
+        message=body.message,
+        permanent=True,
+        at=recorded.stored_at,
+        event=recorded.event.id,
+    )
+    fold.put(settle(replace(job, cache_objection=objection), recorded.stored_at))
+
+
+def _plan_state(plan: Plan, recorded: Recorded[EventBody]) -> Plan:
+    body = recorded.body
+    said = {"at": recorded.stored_at, "event": recorded.event.id}
+    match body:
+        case cache.CacheReady():
+            return replace(
+                plan,
+                state="ready",
+                verified_bytes=body.verified_bytes,
+                reason=Reason.WARM.value,
+                message=f"verified through {body.adapter}",
+                place=body.place,
+                **said,
+            )
+        case cache.CachePartial():
+            return replace(
+                plan,
+                state="partial",
+                verified_bytes=body.verified_bytes,
+                reason=body.reason.value,
+                message=body.message,
+                **said,
+            )
+        case cache.CacheFailed():
+            return replace(plan, state="failed", reason=body.reason.value, message=body.message, **said)
+        case cache.CacheLost():
+            return replace(plan, state="lost", verified_bytes=0, reason=body.reason.value, message=body.message, **said)
+        case cache.CacheEvicted():
+            message = f"evicted to make room: {body.reason}"
+            return replace(
+                plan, state="lost", verified_bytes=0, reason=Reason.CACHE_LOST.value, message=message, **said
+            )
+        case _:
+            return plan
+
+
+CHANGES: dict[type[EventBody], Callable[[Job, Recorded[EventBody]], Job]] = {
+    datasets.LeaseGranted: _granted,
+    datasets.LeaseRefused: _refused,
+    datasets.LeaseReleased: _released,
+}

@@ -1,0 +1,182 @@
+"""Questions: `jobs`, `job`, `why`. Read only; every number is of this moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from forebay.contracts.reasons import Layer
+from forebay.runtime.machine import NothingPending, Question, Request
+from forebay.runtime.state import State
+from forebay.scheduler_bridge.domain import readiness
+from forebay.scheduler_bridge.domain.amounts import Amount
+from forebay.scheduler_bridge.domain.announcements import Decided
+from forebay.scheduler_bridge.domain.business import recovering, waited
+from forebay.scheduler_bridge.domain.decide import known_of, queue_of
+from forebay.scheduler_bridge.domain.documents import Attempt, Entry, Job
+from forebay.scheduler_bridge.domain.history import remark
+from forebay.scheduler_bridge.domain.lookup import job_named, jobs_of, number_argument, text_argument
+from forebay.scheduler_bridge.domain.queue import Wait
+from forebay.scheduler_bridge.domain.verdict import Rule, Situation, judge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """Answers about jobs; `total` is what the machine has."""
+
+    total: Amount
+    rules: tuple[Rule, ...]
+
+    def jobs(self, state: State, request: Request) -> dict[str, Any]:
+        """A page of jobs, each with its state and the sentence of its verdict."""
+        after = str(request.args.get("after", ""))
+        limit = number_argument(request, "limit", default=100, highest=1000)
+        page = jobs_of(state, request.project, after=after, limit=limit)
+        return {
+            "jobs": [_line(job) for job in page],
+            "next": page[-1].id if len(page) == limit else None,
+        }
+
+    def job(self, state: State, request: Request) -> dict[str, Any]:
+        """Everything on record about one job, its history included (paged by `after`)."""
+        job = job_named(state, request.project, text_argument(request, "job"))
+        limit = number_argument(request, "limit", default=200, highest=1000)
+        after = str(request.args.get("after", ""))
+        entries = [entry for entry in state.find(Entry, "of", job.key) if entry.key > after]
+        page = entries[:limit]
+        return {
+            **_line(job),
+            "submitted_by": job.submitted_by,
+            "spec": job.spec,
+            "spec_sha256": job.spec_sha256,
+            "inputs": [item.body for item in job.lease.inputs],
+            "conditions": _plain(job.conditions),
+            "attempt_list": [_attempt(item) for item in job.attempts],
+            "verdict": job.verdict,
+            "end": _plain(job.terminal),
+            "history": [_entry(entry, job) for entry in page],
+            "next": page[-1].key if len(entries) > limit else None,
+        }
+
+    def why(self, state: State, request: Request) -> dict[str, Any]:
+        """Why the job is where it is: one sentence, the conditions, the verdict, and where its time went."""
+        job = job_named(state, request.project, text_argument(request, "job"))
+        conditions = readiness.assess(known_of(state, job, self.total), request.now)
+        situation = Situation(job=job, conditions=conditions, now=request.now, wait=self._wait(state, job))
+        verdict = judge(situation, self.rules)
+        return {
+            "job": job.id,
+            "state": job.state,
+            "queued_for": job.queued_for,
+            "recovering": recovering(job),
+            "sentence": _sentence(job, verdict.message, verdict.next_action),
+            "conditions": _plain(conditions),
+            "verdict": verdict.model_dump(mode="json", exclude_none=True),
+            "waited_seconds": {layer: round(seconds, 3) for layer, seconds in waited(job, request.now).items()},
+            "attempts": [_attempt(item) for item in job.attempts],
+            "holds_quota": any(item.holds for item in job.attempts),
+            "submitted_at": _plain(job.submitted_at),
+        }
+
+    def _wait(self, state: State, job: Job) -> Wait | None:
+        if job.standing != "waiting":
+            return None
+        answer, _ = queue_of(state, Decided(NothingPending()), self.total)
+        return next((wait for wait in answer.waiting if wait.key == job.key), None)
+
+    def table(self) -> dict[str, Question]:
+        """The questions by name, for the service's definition."""
+        return {"jobs": self.jobs, "job": self.job, "why": self.why}
+
+
+def _plain(value: object) -> Any:
+    """JSON values; times as text."""
+    return msgspec.to_builtins(value, builtin_types=(), str_keys=True)
+
+
+def _line(job: Job) -> dict[str, Any]:
+    return {
+        "job": job.id,
+        "name": job.name,
+        "run": job.run,
+        "state": job.state,
+        "queued_for": job.queued_for,
+        "recovering": recovering(job),
+        "message": (job.verdict or {}).get("message", ""),
+        "priority": job.spec.get("priority", 0),
+        "attempts": len(job.attempts),
+        "submitted_at": _time(job.submitted_at),
+        "ended_at": _time(job.terminal.at) if job.terminal else None,
+    }
+
+
+def _time(value: datetime) -> str:
+    return value.isoformat()
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    """One attempt with its two recoveries kept apart: the process came back, and training resumed."""
+    start, resume, ending = attempt.start, attempt.resume, attempt.ending
+    return {
+        "attempt": attempt.number,
+        "state": attempt.state,
+        "devices": list(attempt.devices),
+        "admitted_at": _plain(attempt.admitted_at),
+        "preflight": _plain(attempt.preflight),
+        "process": None
+        if start is None
+        else {"host": start.host, "process": start.process, "at": _time(start.at), "recovers": start.recovers},
+        "training": None
+        if resume is None
+        else {
+            "mode": resume.mode,
+            "step": resume.step,
+            "checkpoint": resume.checkpoint,
+            "reasons": list(resume.reasons),
+            "skipped": [dict(item) for item in resume.skipped],
+        },
+        "ending": _plain(ending),
+    }
+
+
+def _entry(entry: Entry, job: Job) -> dict[str, Any]:
+    line = {
+        "at": _time(entry.at),
+        "event": entry.event,
+        "machine": entry.machine,
+        "attempt": entry.attempt,
+        "source": entry.source,
+        "object": entry.object,
+        "reason": entry.reason,
+        "message": entry.message,
+        "exit_code": entry.exit_code,
+        "data": entry.data or None,
+        "remark": remark(entry, job),
+        "id": entry.id,
+    }
+    return {name: value for name, value in line.items() if value is not None}
+
+
+_SAYS = {
+    Layer.DATA: "waits for its data",
+    Layer.QUOTA: "waits for room on this machine",
+    Layer.CONFIG: "cannot start as it is",
+    Layer.PREFLIGHT: "is being checked before its start",
+    Layer.NOT_EVALUATED: "has not been looked at yet",
+}
+
+
+def _sentence(job: Job, message: str, next_action: str) -> str:
+    """The sentence that a person reads first."""
+    ends = {"SUCCEEDED": "succeeded", "FAILED": "failed", "CANCELLED": "was cancelled"}
+    if job.state in ends:
+        stopping = "; its process is being stopped" if any(item.holds for item in job.attempts) else ""
+        return f"{job.id} {ends[job.state]}: {message}{stopping}. Next: {next_action}."
+    if job.state == "RUNNING":
+        doing = "is recovering" if recovering(job) else "runs"
+    else:
+        doing = _SAYS.get(Layer(job.queued_for or Layer.NOT_EVALUATED), f"waits for {job.queued_for}")
+    return f"{job.id} {doing}: {message}. Next: {next_action}."

@@ -1,0 +1,99 @@
+"""Files of one dataset folder, opened only when they really lie inside it.
+
+Links are followed only where their target stays inside the folder; devices and
+pipes are not files. Nothing outside is ever opened.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from forebay.ingest.domain.path_template import safe_relative
+from forebay.ingest.domain.structure import Pointer
+from forebay.ingest.errors import UnreadableFileError, UnsafePathError
+
+_POINTER_HEAD = b"version https://git-lfs.github.com/spec/v1"
+_POINTER_LIMIT = 1024
+MAX_JSON_BYTES = 256 << 20
+
+
+class DatasetFolder:
+    """The files below one root, as they were when the folder was opened."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self.files: dict[str, int] = {}
+        """Relative path -> size of every regular file."""
+        self.refused: dict[str, str] = {}
+        """Relative path -> why it is not read (a link that leaves the folder, a device)."""
+        for name, path in _walk(self.root, ""):
+            self._take(name, path)
+
+    def _take(self, name: str, path: Path) -> None:
+        try:
+            safe_relative(name)
+            if path.is_symlink() and not path.resolve().is_relative_to(self.root):
+                self.refused[name] = "it is a link out of the folder"
+                return
+            status = path.stat()
+        except UnsafePathError as error:
+            self.refused[name] = str(error)
+        except (OSError, RuntimeError) as error:
+            self.refused[name] = f"it cannot be looked at ({type(error).__name__})"
+        else:
+            if stat.S_ISREG(status.st_mode):
+                self.files[name] = status.st_size
+            elif stat.S_ISDIR(status.st_mode):
+                self.refused[name] = "it is a link to a folder"
+            else:
+                self.refused[name] = "it is no regular file"
+
+    def path(self, name: str) -> Path:
+        """Where a file lies; raises `UnsafePathError` when its name or a link leaves the folder."""
+        path = self.root / safe_relative(name)
+        if not path.resolve().is_relative_to(self.root):
+            msg = f"{name!r} is a link out of the dataset's folder"
+            raise UnsafePathError(msg)
+        return path
+
+    def read(self, name: str, limit: int = MAX_JSON_BYTES) -> bytes:
+        """A small file, whole."""
+        size = self.files.get(name, 0)
+        if size > limit:
+            msg = f"{name} has {size} bytes, at most {limit} are read"
+            raise UnreadableFileError(msg)
+        try:
+            return self.path(name).read_bytes()
+        except OSError as error:
+            msg = f"{name} cannot be read: {error.strerror}"
+            raise UnreadableFileError(msg) from error
+
+    def pointers(self) -> list[Pointer]:
+        """Every file that is a Git LFS pointer instead of its content."""
+        found: list[Pointer] = []
+        for name, size in sorted(self.files.items()):
+            if not len(_POINTER_HEAD) <= size <= _POINTER_LIMIT:
+                continue
+            text = self.read(name)
+            if text.startswith(_POINTER_HEAD):
+                oid = re.search(rb"^oid sha256:([0-9a-f]{64})$", text, re.MULTILINE)
+                length = re.search(rb"^size (\d{1,18})$", text, re.MULTILINE)
+                digest = oid.group(1).decode() if oid else "unknown"
+                found.append(Pointer(file=name, sha256=digest, bytes=int(length.group(1)) if length else 0))
+        return found
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        name = prefix + entry.name
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _walk(entry, name + "/")
+        else:
+            yield name, entry

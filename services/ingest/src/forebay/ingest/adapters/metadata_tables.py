@@ -1,0 +1,250 @@
+"""Episode table, task table and statistics of a LeRobot v3.0 dataset, checked entry by entry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.adapters.parquet_tables import ParquetTable, plain_columns
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json
+from forebay.ingest.domain.path_template import PathTemplate
+from forebay.ingest.domain.recording import Episode, Info, Window
+from forebay.ingest.errors import IngestError, UnreadableFileError, UnsafePathError
+
+EPISODES_FOLDER = "meta/episodes"
+TASKS_FILE = "meta/tasks.parquet"
+STATS_FILE = "meta/stats.json"
+_COUNTS = (
+    "episode_index",
+    "length",
+    "dataset_from_index",
+    "dataset_to_index",
+    "data/chunk_index",
+    "data/file_index",
+)
+_MAX_SECONDS = 1e9
+
+
+def episode_files(folder: DatasetFolder) -> list[str]:
+    """The files of the episode table, in order."""
+    return sorted(
+        name
+        for name in folder.files
+        if name.startswith(EPISODES_FOLDER + "/") and name.endswith(".parquet") and name.count("/") == 3
+    )
+
+
+class EpisodeTable:
+    """Reads meta/episodes; what cannot be used becomes breaches."""
+
+    def __init__(self, folder: DatasetFolder, info: Info, data: PathTemplate, video: PathTemplate | None) -> None:
+        self._folder = folder
+        self._info = info
+        self._data = data
+        self._video = video
+        self.episodes: list[Episode] = []
+        self.breaches: list[Breach] = []
+        self.entries = 0
+        self.complete = True
+        """False: a whole file could not be used, so other episodes may exist."""
+
+    def read(self) -> None:
+        seen: set[int] = set()
+        for name in episode_files(self._folder):
+            try:
+                for row in self._rows(name):
+                    self.entries += 1
+                    self._entry(row, name, seen)
+            except UnreadableFileError as error:
+                self.complete = False
+                self.breaches.append(_unreadable(name, str(error)))
+        self.episodes.sort(key=lambda episode: episode.index)
+
+    def _rows(self, name: str) -> Iterator[dict[str, Any]]:
+        with ParquetTable(self._folder.path(name)) as table:
+            wanted = [*_COUNTS, *self._camera_columns()]
+            missing = [column for column in wanted if column not in table.schema.names]
+            if table.doubled or missing:
+                self.complete = False
+                self.breaches.append(_columns(name, table.doubled, missing))
+                return
+            if "tasks" in table.schema.names:
+                wanted.append("tasks")
+            columns = plain_columns(table.read(wanted))
+        for number in range(len(columns["episode_index"])):
+            yield {key: values[number] for key, values in columns.items()}
+
+    def _camera_columns(self) -> list[str]:
+        places = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+        return [f"videos/{camera.key}/{place}" for camera in self._info.cameras for place in places]
+
+    def _entry(self, row: dict[str, Any], name: str, seen: set[int]) -> None:
+        index = row["episode_index"]
+        numbered = is_count(index)
+        who = f"episode {index}" if numbered else f"entry {self.entries - 1}"
+        problem = self._problem(row)
+        if problem is None and index in seen:
+            problem = "it is listed twice"
+        if problem is not None:
+            self._refuse(index if numbered else None, name, f"{who}: {problem}")
+            self.episodes = [episode for episode in self.episodes if episode.index != index]
+            return
+        seen.add(index)
+        try:
+            self.episodes.append(self._episode(row))
+        except UnsafePathError as error:
+            self.breaches.append(
+                Breach(
+                    rule=rules.UNSAFE_PATH, episodes=(index,), file=name, message=f"{who}: {error}", found=str(error)
+                )
+            )
+
+    def _refuse(self, index: int | None, name: str, text: str) -> None:
+        self.breaches.append(
+            Breach(
+                rule=rules.EPISODE_ROW,
+                episodes=() if index is None else (index,),
+                file=name,
+                expected="a usable entry",
+                found=text,
+                message=f"{name}: {text}",
+            )
+        )
+
+    def _problem(self, row: dict[str, Any]) -> str | None:
+        for key in _COUNTS:
+            if not is_count(row[key]):
+                return f"{key} is {shown(row[key])}, expected a whole number from 0"
+        for camera in self._info.cameras:
+            place = f"videos/{camera.key}"
+            for key in (f"{place}/chunk_index", f"{place}/file_index"):
+                if not is_count(row[key]):
+                    return f"{key} is {shown(row[key])}, expected a whole number from 0"
+            for key in (f"{place}/from_timestamp", f"{place}/to_timestamp"):
+                if not _is_time(row[key]):
+                    return f"{key} is {shown(row[key])}, expected seconds from 0"
+            if row[f"{place}/to_timestamp"] < row[f"{place}/from_timestamp"]:
+                return f"{place} ends before it starts"
+        if row["dataset_to_index"] < row["dataset_from_index"]:
+            return "dataset_to_index lies before dataset_from_index"
+        return None
+
+    def _episode(self, row: dict[str, Any]) -> Episode:
+        tasks = row.get("tasks")
+        if isinstance(tasks, str):
+            tasks = [tasks]
+        return Episode(
+            index=row["episode_index"],
+            length=row["length"],
+            from_index=row["dataset_from_index"],
+            to_index=row["dataset_to_index"],
+            data_file=self._data.fill(chunk=row["data/chunk_index"], file=row["data/file_index"]),
+            windows=tuple(self._window(row, camera.key) for camera in self._info.cameras),
+            tasks=tuple(t for t in tasks if isinstance(t, str)) if isinstance(tasks, list) else None,
+        )
+
+    def _window(self, row: dict[str, Any], camera: str) -> Window:
+        if self._video is None:
+            msg = "there is a camera but no video_path"
+            raise UnsafePathError(msg)
+        place = f"videos/{camera}"
+        return Window(
+            camera=camera,
+            file=self._video.fill(chunk=row[f"{place}/chunk_index"], file=row[f"{place}/file_index"], camera=camera),
+            start=float(row[f"{place}/from_timestamp"]),
+            stop=float(row[f"{place}/to_timestamp"]),
+        )
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= _MAX_SECONDS
+
+
+def _unreadable(name: str, text: str) -> Breach:
+    return Breach(
+        rule=rules.PARQUET_UNREADABLE,
+        file=name,
+        expected="a readable parquet file",
+        found=text,
+        message=f"{name}: {text}",
+    )
+
+
+def _columns(name: str, doubled: list[str], missing: list[str]) -> Breach:
+    text = (
+        f"columns {listed(doubled)} occur more than once, and it is not known which one is right"
+        if doubled
+        else f"columns {listed(missing)} are missing"
+    )
+    return Breach(
+        rule=rules.COLUMNS,
+        file=name,
+        expected="each column once",
+        found=listed(doubled or missing),
+        message=f"{name}: {text}",
+    )
+
+
+def read_tasks(folder: DatasetFolder) -> tuple[dict[int, str] | None, list[Breach]]:
+    """Task number -> text; None when there is no usable table."""
+    if TASKS_FILE not in folder.files:
+        text = "missing in our copy"
+        return None, [
+            Breach(
+                rule=rules.MISSING_FILE,
+                file=TASKS_FILE,
+                expected="the file",
+                found=text,
+                message=f"{TASKS_FILE} is {text}",
+            )
+        ]
+    try:
+        with ParquetTable(folder.path(TASKS_FILE)) as table:
+            if table.doubled:
+                return None, [_columns(TASKS_FILE, table.doubled, [])]
+            text_column = _text_column(table.schema)
+            if "task_index" not in table.schema.names or text_column is None:
+                return None, [_columns(TASKS_FILE, [], ["task_index", "task"])]
+            columns = plain_columns(table.read(["task_index", text_column]))
+    except IngestError as error:
+        return None, [_unreadable(TASKS_FILE, str(error))]
+    pairs = zip(columns["task_index"], columns[text_column], strict=True)
+    return {number: text for number, text in pairs if is_count(number) and isinstance(text, str)}, []
+
+
+def _text_column(schema: pa.Schema) -> str | None:
+    """The column of texts: named `task`, or the nameless index that pandas writes."""
+    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+    return next((name for name in ("task", "__index_level_0__") if name in texts), texts[0] if texts else None)
+
+
+def read_statistics(folder: DatasetFolder) -> tuple[dict[str, Any] | None, list[Breach]]:
+    """stats.json as far as it is strict JSON."""
+    if STATS_FILE not in folder.files:
+        return None, []
+    try:
+        document = strict_json(folder.read(STATS_FILE))
+    except (ValueError, IngestError) as error:
+        kind = "is not strict JSON" if isinstance(error, NotStrictJsonError) else "cannot be read"
+        text = f"{STATS_FILE} {kind}: {error}"
+        return None, [
+            Breach(rule=rules.STRICT_JSON, file=STATS_FILE, expected="strict JSON", found=str(error), message=text)
+        ]
+    return (document if isinstance(document, dict) else None), []
+
+
+def statistics_frames(statistics: dict[str, Any] | None, info: Info) -> int | None:
+    """How many frames the statistics of state and action were made from."""
+    counts = []
+    for feature in info.features:
+        entry = (statistics or {}).get(feature.key)
+        count = entry.get("count") if isinstance(entry, dict) else None
+        if isinstance(count, list) and count and is_count(count[0]) and not feature.is_video:
+            counts.append(int(count[0]))
+    return max(counts, default=None)

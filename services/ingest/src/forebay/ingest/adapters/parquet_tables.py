@@ -1,0 +1,99 @@
+"""Parquet files of a LeRobot dataset through pyarrow: metadata tables whole, rows in blocks.
+
+Every failure of the library becomes an `UnreadableFileError` that says what the
+file looks like; what the tables say is judged elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forebay.ingest.errors import UnreadableFileError
+
+MAGIC = b"PAR1"
+BLOCK_ROWS = 8192
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
+        raise UnreadableFileError(describe(path, error)) from error
+
+
+def describe(path: Path, error: Exception) -> str:
+    """What a broken parquet file looks like."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(4)
+            file.seek(max(size - 4, 0))
+            tail = file.read(4)
+    except OSError as problem:
+        return f"it cannot be opened: {problem.strerror}"
+    if size == 0:
+        return "empty file (0 bytes)"
+    if head == MAGIC and tail != MAGIC:
+        return f"{size} bytes, starts with PAR1, does not end with PAR1: writer not closed or upload cut"
+    if head != MAGIC:
+        return f"{size} bytes, does not start with PAR1: no parquet file"
+    first = str(error).strip().splitlines()
+    return f"{size} bytes, damaged inside ({first[0][:160] if first else type(error).__name__})"
+
+
+class ParquetTable:
+    """One open parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _translated(path):
+            self._file = pq.ParquetFile(path)
+            self.schema: pa.Schema = self._file.schema_arrow
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @property
+    def rows(self) -> int:
+        return int(self._file.metadata.num_rows)
+
+    @property
+    def doubled(self) -> list[str]:
+        """Column names that occur more than once."""
+        names = self.schema.names
+        return sorted({name for name in names if names.count(name) > 1})
+
+    def read(self, columns: list[str]) -> pa.Table:
+        """Some columns, whole; for metadata tables."""
+        with _translated(self._path):
+            return self._file.read(columns=columns)
+
+    def blocks(self, columns: list[str], rows: int = BLOCK_ROWS) -> Iterator[pa.RecordBatch]:
+        """Some columns, a block of rows at a time."""
+        batches = self._file.iter_batches(batch_size=rows, columns=columns)
+        while True:
+            with _translated(self._path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            if batch.num_rows:
+                yield batch
+
+
+def plain_columns(table: pa.Table) -> dict[str, list[Any]]:
+    """A metadata table as Python lists; text that is not UTF-8 is refused."""
+    try:
+        return {name: table[name].to_pylist() for name in table.column_names}
+    except (UnicodeDecodeError, pa.ArrowException, OverflowError, ValueError) as error:
+        msg = f"its values cannot be read ({type(error).__name__})"
+        raise UnreadableFileError(msg) from error

@@ -1,0 +1,203 @@
+"""Feeds the rows of one data file, block by block, to the scans of their episodes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forebay.ingest.adapters.parquet_tables import ParquetTable
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.recording import CLOCK_COLUMN, INDEX_COLUMNS, RENUMBERED, ROW_COLUMNS, Info
+from forebay.ingest.domain.signals import EpisodeScan, RowBlock, VectorBlock
+
+MAX_EPISODES = 5_000_000
+Column = Any
+"""A pyarrow array of any kind; its stubs do not know lists."""
+
+
+def check_columns(schema: pa.Schema, doubled: list[str], info: Info, name: str, users: list[int]) -> list[Breach]:
+    """Columns of a data file against info.json."""
+    found: list[Breach] = []
+
+    def tell(feature: str | None, text: str, expected: str, actual: str, *, slight: bool = False) -> None:
+        found.append(
+            Breach(
+                rule=rules.COLUMNS,
+                lowered="warning" if slight else None,
+                episodes=tuple(users),
+                feature=feature,
+                file=name,
+                expected=expected,
+                found=actual,
+                message=f"{name}: {text} (episodes {listed(users)})",
+            )
+        )
+
+    if doubled:
+        tell(None, f"columns {listed(doubled)} occur more than once", "each column once", listed(doubled))
+        return found
+    for feature in info.features:
+        if feature.is_video or feature.is_image:
+            continue
+        if feature.key not in schema.names:
+            tell(feature.key, f"column {feature.key!r} is missing", "the column", "no such column")
+            continue
+        stored = schema.field(feature.key).type
+        inner = _inner(stored)
+        if (feature.key in INDEX_COLUMNS and not pa.types.is_integer(stored)) or (
+            feature.key == CLOCK_COLUMN and not pa.types.is_floating(stored)
+        ):
+            tell(feature.key, f"column {feature.key!r} is {stored}", feature.dtype, str(stored))
+        elif feature.dtype in {"float32", "float64", "int64", "int32", "bool"} and not _same_kind(inner, feature.dtype):
+            tell(feature.key, f"column {feature.key!r} holds {inner}", feature.dtype, str(inner), slight=True)
+    return found
+
+
+def _inner(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _inner(kind.storage_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _inner(kind.value_type)
+    return kind
+
+
+def _same_kind(kind: pa.DataType, dtype: str) -> bool:
+    return str(kind) == {"float32": "float", "float64": "double"}.get(dtype, dtype)
+
+
+class RowReader:
+    """Reads one data file into the scans; keeps nothing but the digests of the episode that is open."""
+
+    def __init__(self, info: Info, scans: dict[int, EpisodeScan], on_rows: Callable[[int], None]) -> None:
+        self._info = info
+        self._scans = scans
+        self._on_rows = on_rows
+        self._open: int | None = None
+        self._digests: dict[str, Any] = {}
+
+    def read(self, path: Path, name: str, users: list[int]) -> list[Breach]:
+        """Scan one file; raises `UnreadableFileError` when it breaks, with what came before already counted."""
+        with ParquetTable(path) as table:
+            found = check_columns(table.schema, table.doubled, self._info, name, users)
+            if any(breach.severity == "error" for breach in found):
+                return found
+            columns = [*ROW_COLUMNS, *(feature.key for feature in self._info.row_features)]
+            nulls = 0
+            try:
+                for batch in table.blocks(columns):
+                    nulls += sum(batch.column(key).null_count for key in ROW_COLUMNS)
+                    self._take(batch, name)
+                    self._on_rows(batch.num_rows)
+            finally:
+                self._close()
+        if nulls:
+            found.append(
+                Breach(
+                    rule=rules.FRAME_ORDER,
+                    episodes=tuple(users),
+                    file=name,
+                    expected="a number in every row",
+                    found=f"{nulls} missing",
+                    message=f"{name}: {nulls} values of {listed(list(ROW_COLUMNS))} are missing",
+                )
+            )
+        return found
+
+    def _take(self, batch: pa.RecordBatch, name: str) -> None:
+        episodes = _whole(batch.column("episode_index"))
+        cuts = [0, *(int(cut) for cut in np.flatnonzero(np.diff(episodes)) + 1), batch.num_rows]
+        for start, stop in pairwise(cuts):
+            self._take_episode(int(episodes[start]), batch.slice(start, stop - start), name)
+
+    def _take_episode(self, episode: int, rows: pa.RecordBatch, name: str) -> None:
+        if episode not in self._scans and len(self._scans) >= MAX_EPISODES:
+            return
+        scan = self._scans.setdefault(episode, EpisodeScan())
+        if episode != self._open:
+            self._close()
+            self._open = episode
+            scan.pieces += 1
+        elif name not in scan.files:
+            scan.pieces += 1
+        times = rows.column(CLOCK_COLUMN).cast(pa.float64()).fill_null(float("nan"))
+        vectors = {f.key: _vector(rows.column(f.key)) for f in self._info.row_features}
+        scan.add(
+            RowBlock(
+                file=name,
+                times=times.to_numpy(zero_copy_only=False),
+                frame_index=_whole(rows.column("frame_index")),
+                index=_whole(rows.column("index")),
+                task_index=_whole(rows.column("task_index")),
+                vectors=vectors,
+            ),
+            self._info.fps,
+        )
+        self._digest(rows)
+
+    def _digest(self, rows: pa.RecordBatch) -> None:
+        for key in rows.schema.names:
+            if key not in RENUMBERED:
+                for level, piece in enumerate(_content(rows.column(key))):
+                    self._digests.setdefault(f"{key}/{level}", hashlib.sha256()).update(piece)
+
+    def _close(self) -> None:
+        """Seal the digest of the episode whose rows end here."""
+        if self._open is not None and self._digests:
+            whole = hashlib.sha256(self._scans[self._open].digest.encode())
+            for key in sorted(self._digests):
+                whole.update(f"{key}={self._digests[key].hexdigest()};".encode())
+            self._scans[self._open].digest = whole.hexdigest()
+        self._open = None
+        self._digests = {}
+
+
+def _whole(column: Column) -> npt.NDArray[np.int64]:
+    filled: npt.NDArray[np.int64] = column.cast(pa.int64(), safe=False).fill_null(-1).to_numpy(zero_copy_only=False)
+    return filled
+
+
+def _vector(column: Column) -> VectorBlock:
+    """Lengths and values of a feature's rows, whatever kind of list it is stored in."""
+    nulls = column.null_count
+    lengths = np.ones(len(column), dtype=np.int64)
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        column, kind = column.storage, column.storage.type
+    listed_type = False
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        inner = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        if listed_type:
+            ends = np.cumsum(lengths)
+            totals = np.concatenate(([0], np.cumsum(inner)))
+            lengths = totals[ends] - totals[ends - lengths]
+        else:
+            lengths, listed_type = inner, True
+        column, kind = column.flatten(), column.type.value_type
+        nulls += column.null_count if len(column) else 0
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        filled = column.cast(pa.float64(), safe=False).fill_null(0.0)
+        values = filled.to_numpy(zero_copy_only=False)
+        return VectorBlock(lengths=lengths, values=values, nulls=nulls, floating=pa.types.is_floating(kind))
+    return VectorBlock(lengths=lengths, values=None, nulls=nulls, floating=False)
+
+
+def _content(column: Column) -> list[bytes]:
+    """The values of a column as byte strings, one per level of nesting, that continue across blocks."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+        return [lengths.astype(np.int64).tobytes(), *_content(column.flatten())]
+    if pa.types.is_primitive(kind) and not column.null_count and not pa.types.is_boolean(kind):
+        return [column.to_numpy(zero_copy_only=False).tobytes()]
+    return ["".join(f"{value!r}\x1f" for value in column.to_pylist()).encode("utf-8", "surrogatepass")]

@@ -1,0 +1,71 @@
+"""A broken rule as the checks report it, before it is spread over the episodes that it hits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.contracts.v1.episodes import Finding
+from forebay.ingest.domain.rules import Rule, Severity
+
+MAX_TEXT = 400
+"""Longest text taken over from an upload into a finding."""
+MAX_LISTED = 12
+"""Longest list written out in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """Which rule, where, what was expected and what was found."""
+
+    rule: Rule
+    message: str
+    episodes: tuple[int, ...] | None = None
+    """Source indices that are hit; None: the dataset as a whole."""
+    feature: str | None = None
+    file: str | None = None
+    frame: int | None = None
+    expected: str | None = None
+    found: str | None = None
+    lowered: Severity | None = None
+    """A milder severity than the rule's own."""
+
+    @property
+    def severity(self) -> Severity:
+        return self.lowered or self.rule.severity
+
+    @property
+    def dataset_wide(self) -> bool:
+        return self.episodes is None
+
+    def finding(self, episode: int | None = None) -> Finding:
+        """The finding as it travels; names the episode when exactly one is hit."""
+        if episode is None and self.episodes is not None and len(self.episodes) == 1:
+            episode = self.episodes[0]
+        return Finding(
+            rule=self.rule.id,
+            severity=self.severity,
+            message=printable(self.message, 2 * MAX_TEXT),
+            episode=episode,
+            feature=_maybe(self.feature),
+            file=_maybe(self.file),
+            frame=self.frame,
+            expected=_maybe(self.expected),
+            found=_maybe(self.found),
+        )
+
+
+def printable(text: str, limit: int = MAX_TEXT) -> str:
+    """Text from outside made safe to print and to send: no control characters, bounded."""
+    clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def listed(values: tuple[object, ...] | list[object] | list[int] | list[str]) -> str:
+    """`0, 1, 2 and 40 more`: a bounded list for a sentence."""
+    head = ", ".join(str(value) for value in values[:MAX_LISTED])
+    rest = len(values) - MAX_LISTED
+    return f"{head} and {rest} more" if rest > 0 else head
+
+
+def _maybe(text: str | None) -> str | None:
+    return None if text is None else printable(text)

@@ -1,0 +1,282 @@
+"""Checks of videos against rows: is there a picture for every row, at the right time.
+
+They judge the frames that were really decoded; durations and frame counts in
+container headers are never believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.recording import Episode, Feature, Window
+from forebay.ingest.domain.signals import TIME_TOLERANCE
+
+LENIENT_FRAMES = 1
+"""A difference of one frame between video and rows is a warning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoScan:
+    """What decoding one video file gave."""
+
+    file: str
+    size: int
+    times: npt.NDArray[np.float64]
+    """Presentation time of every decoded frame, ascending, in seconds."""
+    codec: str | None = None
+    problem: str | None = None
+    """Why decoding stopped early, or could not start."""
+
+    @property
+    def usable(self) -> bool:
+        return len(self.times) > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One episode's use of a video file."""
+
+    episode: Episode
+    window: Window
+    rows: int
+
+
+def check_video(scan: VideoScan, camera: Feature, uses: list[Use], fps: float) -> list[Breach]:
+    """Every broken video rule of one file. `uses` are the episodes that lie in it."""
+    if not scan.usable:
+        return [_unreadable(scan, camera, [use.episode.index for use in uses])]
+    ordered = sorted(uses, key=lambda use: (use.window.start, use.episode.index))
+    found = _check_codec(scan, camera)
+    half, end = 0.5 / fps, float(scan.times[-1]) + 1.0 / fps
+    cut: list[int] = []
+    for use in ordered:
+        if use.rows == 0:
+            continue
+        if scan.problem is not None and use.window.start + (use.rows - 0.5) / fps > end:
+            cut.append(use.episode.index)
+            continue
+        found += _check_window(scan, camera, use, fps, end)
+        found += _check_count(scan, camera, use, fps, half)
+        found += _check_times(scan, camera, use, fps, half)
+    if cut:
+        found.append(_unreadable(scan, camera, cut))
+    elif scan.problem is not None:
+        found.append(_unreadable(scan, camera, [], lowered=True))
+    found += _check_neighbours(scan, camera, ordered, half)
+    if not cut:
+        found += _check_spare(scan, camera, ordered, fps, half)
+    return found
+
+
+def _unreadable(scan: VideoScan, camera: Feature, episodes: list[int], *, lowered: bool = False) -> Breach:
+    if scan.size == 0:
+        text, found = "is an empty file (0 bytes)", "0 bytes"
+    elif not scan.usable:
+        text = f"cannot be opened ({scan.problem}): cut upload, recorder crash, or no video; {scan.size} bytes"
+        found = f"{scan.size} bytes, no frame"
+    else:
+        text = f"stops decoding after {len(scan.times)} frames ({scan.problem}); {scan.size} bytes"
+        found = f"{len(scan.times)} frames, then {scan.problem}"
+    return Breach(
+        rule=rules.VIDEO_UNREADABLE,
+        lowered="warning" if lowered else None,
+        episodes=tuple(episodes),
+        feature=camera.key,
+        file=scan.file,
+        expected="a video that decodes to its end",
+        found=found,
+        message=f"{scan.file} {text}" + (f" (episodes {listed(episodes)})" if episodes else ""),
+    )
+
+
+def _check_codec(scan: VideoScan, camera: Feature) -> list[Breach]:
+    if camera.codec is None or scan.codec is None or _codec_name(camera.codec) == _codec_name(scan.codec):
+        return []
+    return [
+        Breach(
+            rule=rules.VIDEO_CODEC,
+            feature=camera.key,
+            file=scan.file,
+            expected=camera.codec,
+            found=scan.codec,
+            message=f"{camera.key}: info.json declares {camera.codec}, the stream in {scan.file} is {scan.codec}",
+        )
+    ]
+
+
+def _codec_name(text: str) -> str:
+    """One name for the spellings of a codec: encoders are called otherwise than what they make."""
+    name = text.lower().strip()
+    for known, spellings in {
+        "av1": ("av1", "libsvtav1", "libaom-av1", "av01", "libdav1d"),
+        "h264": ("h264", "libx264", "avc", "avc1", "h.264"),
+        "hevc": ("hevc", "h265", "libx265", "hvc1", "hev1", "h.265"),
+        "mpeg4": ("mpeg4", "mp4v"),
+    }.items():
+        if name in spellings or name.startswith(f"{known}_"):
+            return known
+    return name
+
+
+def _frames_between(scan: VideoScan, start: float, stop: float) -> int:
+    return int(np.searchsorted(scan.times, stop) - np.searchsorted(scan.times, start))
+
+
+def _check_window(scan: VideoScan, camera: Feature, use: Use, fps: float, end: float) -> list[Breach]:
+    window, tolerance = use.window, 1.5 / fps
+    asked = f"{window.start:.3f}-{window.stop:.3f} s"
+    if window.stop > end + tolerance or window.start >= end:
+        text = f"asks for {asked}, but the file ends at {end:.3f} s ({len(scan.times)} frames)"
+        expected = f"an end at or before {end:.3f} s"
+    elif abs((window.stop - window.start) * fps - use.rows) > LENIENT_FRAMES + 0.5:
+        frames = (window.stop - window.start) * fps
+        text = f"the window {asked} is {frames:.1f} frames long, but the episode has {use.rows} rows"
+        expected = f"{use.rows} frames ({use.rows / fps:.3f} s)"
+    else:
+        return []
+    return [_of(rules.VIDEO_WINDOW, scan, camera, use, text, expected=expected, found=asked)]
+
+
+def _check_count(scan: VideoScan, camera: Feature, use: Use, fps: float, half: float) -> list[Breach]:
+    start = use.window.start
+    have = _frames_between(scan, start - half, start + use.rows / fps - half)
+    if have == use.rows:
+        return []
+    slight = abs(have - use.rows) <= LENIENT_FRAMES
+    return [
+        _of(
+            rules.VIDEO_FRAMES,
+            scan,
+            camera,
+            use,
+            f"{have} video frames for {use.rows} rows",
+            expected=str(use.rows),
+            found=str(have),
+            slight=slight,
+        )
+    ]
+
+
+def _check_times(scan: VideoScan, camera: Feature, use: Use, fps: float, half: float) -> list[Breach]:
+    """Distance between each row's time and the nearest frame; rows without any frame are told by count."""
+    wanted = use.window.start + np.arange(use.rows) / fps
+    wanted = wanted[wanted <= scan.times[-1] + half]
+    if not len(wanted):
+        return []
+    right = np.clip(np.searchsorted(scan.times, wanted), 0, len(scan.times) - 1)
+    left = np.maximum(right - 1, 0)
+    apart = np.minimum(np.abs(scan.times[right] - wanted), np.abs(scan.times[left] - wanted))
+    worst = int(np.argmax(apart))
+    if apart[worst] <= TIME_TOLERANCE:
+        return []
+    text = f"frame {worst} is asked for at {wanted[worst]:.6f} s, the nearest video frame is {apart[worst]:.6f} s away"
+    return [
+        _of(
+            rules.VIDEO_TIMES,
+            scan,
+            camera,
+            use,
+            text,
+            expected=f"at most {TIME_TOLERANCE:g} s",
+            found=f"{apart[worst]:.6f} s",
+            frame=worst,
+            slight=bool(apart[worst] < 0.5 * half),
+        )
+    ]
+
+
+def _of(
+    rule: rules.Rule,
+    scan: VideoScan,
+    camera: Feature,
+    use: Use,
+    text: str,
+    *,
+    expected: str,
+    found: str,
+    frame: int | None = None,
+    slight: bool = False,
+) -> Breach:
+    return Breach(
+        rule=rule,
+        lowered="warning" if slight else None,
+        episodes=(use.episode.index,),
+        feature=camera.key,
+        file=scan.file,
+        frame=frame,
+        expected=expected,
+        found=found,
+        message=f"episode {use.episode.index}, {camera.key}: {text} ({scan.file})",
+    )
+
+
+def _check_neighbours(scan: VideoScan, camera: Feature, ordered: list[Use], half: float) -> list[Breach]:
+    found: list[Breach] = []
+    used = [use for use in ordered if use.rows]
+    for before, after in pairwise(used):
+        overlap = before.window.stop - after.window.start
+        if overlap > 3 * half:
+            text = f"overlaps episode {before.episode.index} by {overlap:.3f} s"
+            found.append(
+                _of(
+                    rules.VIDEO_WINDOW,
+                    scan,
+                    camera,
+                    after,
+                    text,
+                    expected=f"a start at {before.window.stop:.3f} s or later",
+                    found=f"{after.window.start:.3f} s",
+                )
+            )
+    return found
+
+
+def _check_spare(scan: VideoScan, camera: Feature, ordered: list[Use], fps: float, half: float) -> list[Breach]:
+    """Frames that lie in no episode's window: before, between and after."""
+    spare, at = 0, 0.0
+    covered = -half
+    for use in ordered:
+        gap = _frames_between(scan, covered, use.window.start - half)
+        if gap and not spare:
+            at = max(covered, 0.0)
+        spare += gap
+        covered = max(covered, use.window.start + use.rows / fps - half)
+    tail = _frames_between(scan, covered, float("inf"))
+    if tail and not spare:
+        at = max(covered, 0.0)
+    alone = ordered[0] if len(ordered) == 1 else None
+    if alone is not None and alone.rows and tail > LENIENT_FRAMES and spare == 0:
+        have = alone.rows + tail
+        text = f"{have} video frames for {alone.rows} rows"
+        return [_of(rules.VIDEO_FRAMES, scan, camera, alone, text, expected=str(alone.rows), found=str(have))]
+    total = spare + tail
+    if not total:
+        return []
+    return [
+        Breach(
+            rule=rules.VIDEO_SPARE,
+            feature=camera.key,
+            file=scan.file,
+            expected="every frame in an episode's window",
+            found=f"{total} frames of {len(scan.times)}",
+            message=f"{scan.file}: {total} of {len(scan.times)} frames belong to no episode (first at {at:.3f} s)",
+        )
+    ]
+
+
+def uses_by_file(episodes: list[Episode], camera: str, rows_of: Callable[[int], int]) -> dict[str, list[Use]]:
+    """The episodes in each video file of one camera. `rows_of` gives the stored rows of an episode."""
+    files: dict[str, list[Use]] = {}
+    for episode in episodes:
+        for window in episode.windows:
+            if window.camera == camera:
+                use = Use(episode=episode, window=window, rows=rows_of(episode.index))
+                files.setdefault(window.file, []).append(use)
+    return files

@@ -1,0 +1,216 @@
+"""meta/info.json: bytes from outside become an `Info`, or breaches that say what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach, printable
+from forebay.ingest.domain.recording import CLOCK_COLUMN, INDEX_COLUMNS, ROW_COLUMNS, Feature, Info
+
+INFO_FILE = "meta/info.json"
+SUPPORTED = "v3.0"
+MAX_COUNT = 2**53
+"""Larger counts cannot be exact in JSON, so they are not counts."""
+MAX_WIDTH = 1 << 20
+_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?")
+
+
+class NotStrictJsonError(ValueError):
+    """The text has NaN or Infinity, which JSON does not know."""
+
+
+def strict_json(raw: bytes) -> Any:
+    """Parse JSON; raises `ValueError` for anything that is not strict JSON."""
+    try:
+        return json.loads(raw.decode("utf-8-sig"), parse_constant=_no_constant)
+    except RecursionError as error:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from error
+
+
+def _no_constant(name: str) -> Any:
+    msg = f"it contains the bare word {name}"
+    raise NotStrictJsonError(msg)
+
+
+class _Problems:
+    """Collects every wrong field, so that one run names them all."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def take(self, document: dict[str, Any], key: str, wanted: str, check: Callable[[Any], bool]) -> Any:
+        value = document.get(key)
+        if key not in document:
+            self.texts.append(f"{key} is missing, expected {wanted}")
+        elif not check(value):
+            self.texts.append(f"{key} is {shown(value)}, expected {wanted}")
+        else:
+            return value
+        return None
+
+
+def shown(value: Any) -> str:
+    """A value from outside, short enough for a sentence."""
+    return printable(repr(value), 80)
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_COUNT
+
+
+def _is_rate(value: Any) -> bool:
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 < value <= 100_000
+    )
+
+
+def read_document(raw: bytes) -> tuple[dict[str, Any] | None, list[Breach]]:
+    """The JSON object in the file."""
+    try:
+        document = strict_json(raw)
+    except ValueError as error:
+        return None, [_broken(f"meta/info.json cannot be read as JSON: {error}", found=f"{len(raw)} bytes")]
+    if not isinstance(document, dict):
+        return None, [_broken("meta/info.json holds no JSON object", found=shown(document))]
+    return document, []
+
+
+def _broken(message: str, found: str | None = None) -> Breach:
+    return Breach(rule=rules.NOT_A_DATASET, message=message, file=INFO_FILE, found=found)
+
+
+def check_version(document: dict[str, Any], layout: str) -> list[Breach]:
+    """Label and layout must both say v3.0. `layout` is what the files on disk look like."""
+    label = document.get("codebase_version")
+    found = _VERSION.fullmatch(label) if isinstance(label, str) else None
+    looks = f"the files look like {layout}"
+    if label is None:
+        message = f"info.json has no codebase_version ({looks})"
+    elif found is None:
+        message = f"codebase_version is {shown(label)}, which is no version ({looks})"
+    elif (number := (int(found.group(1)), int(found.group(2)))) == (3, 0):
+        if layout != "v2.1":
+            return []
+        message = "codebase_version says v3.0, but the files lie as in v2.1: label and layout disagree"
+    elif number > (3, 0):
+        message = f"codebase_version {label} is newer than what is supported here (v3.0)"
+    elif number in {(2, 0), (2, 1)}:
+        message = (
+            f"codebase_version says {label}, but the files lie as in v3.0: label and layout disagree"
+            if layout == SUPPORTED
+            else f"this is LeRobot {label}; this version of Forebay needs v3.0 (LeRobot has a converter from v2.1)"
+        )
+    else:
+        message = f"codebase_version {label} is not supported; supported is v3.0"
+    return [
+        Breach(
+            rule=rules.VERSION, message=message, file=INFO_FILE, expected=SUPPORTED, found=f"{label}, layout {layout}"
+        )
+    ]
+
+
+def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
+    """Check every field that is used later; None when one of them cannot be used."""
+    problems = _Problems()
+    fps = problems.take(document, "fps", "a positive number", _is_rate)
+    raw_features = problems.take(document, "features", "an object", lambda v: isinstance(v, dict) and bool(v))
+    data_path = problems.take(document, "data_path", "text", lambda v: isinstance(v, str))
+    episodes = problems.take(document, "total_episodes", "a whole number", is_count)
+    frames = problems.take(document, "total_frames", "a whole number", is_count)
+    tasks = document.get("total_tasks")
+    video_path = document.get("video_path")
+    if video_path is not None and not isinstance(video_path, str):
+        problems.texts.append(f"video_path is {shown(video_path)}, expected text or null")
+    robot = document.get("robot_type")
+    features = [] if raw_features is None else [_feature(key, value, problems) for key, value in raw_features.items()]
+    known = tuple(feature for feature in features if feature is not None)
+    _check_features(known, video_path, problems, complete=raw_features is not None)
+    splits = _splits(document.get("splits"), problems)
+    if problems.texts:
+        return None, [_broken(f"meta/info.json: {text}") for text in problems.texts[:20]]
+    return Info(
+        version=SUPPORTED,
+        fps=float(fps),
+        features=known,
+        data_path=data_path,
+        video_path=video_path,
+        total_episodes=episodes,
+        total_frames=frames,
+        total_tasks=tasks if is_count(tasks) else None,
+        splits=splits,
+        robot=robot if isinstance(robot, str) else None,
+        document=document,
+    ), []
+
+
+def _feature(key: str, value: Any, problems: _Problems) -> Feature | None:
+    where = f"feature {shown(key)}"
+    if not isinstance(value, dict):
+        problems.texts.append(f"{where} is {shown(value)}, expected an object")
+        return None
+    dtype, shape, info = value.get("dtype"), value.get("shape"), value.get("info")
+    if not isinstance(dtype, str) or not dtype:
+        problems.texts.append(f"{where}: dtype is {shown(dtype)}, expected text")
+        return None
+    usable = isinstance(shape, list) and len(shape) <= 5 and all(is_count(n) and n > 0 for n in shape)
+    if not usable or not isinstance(shape, list) or (dtype != "video" and math.prod(shape) > MAX_WIDTH):
+        problems.texts.append(f"{where}: shape is {shown(shape)}, expected a list of positive whole numbers")
+        return None
+    codec = next(
+        (text for holder in (info, value.get("video_info")) if isinstance(holder, dict) and (text := _codec(holder))),
+        None,
+    )
+    return Feature(
+        key=key, dtype=dtype, shape=tuple(shape), names_known=isinstance(value.get("names"), list | dict), codec=codec
+    )
+
+
+def _codec(holder: dict[str, Any]) -> str | None:
+    for name in ("video.codec", "codec"):
+        if isinstance(holder.get(name), str):
+            return str(holder[name])
+    return None
+
+
+def _check_features(features: tuple[Feature, ...], video_path: Any, problems: _Problems, *, complete: bool) -> None:
+    by_key = {feature.key: feature for feature in features}
+    for name in ROW_COLUMNS if complete else ():
+        feature = by_key.get(name)
+        kind = "a float" if name == CLOCK_COLUMN else "an integer"
+        if feature is None:
+            problems.texts.append(f"feature '{name}' is missing")
+        elif feature.width != 1 or not feature.dtype.startswith(("int", "uint") if name in INDEX_COLUMNS else "float"):
+            problems.texts.append(
+                f"feature '{name}' is {feature.dtype} of shape {list(feature.shape)}, expected {kind} of shape [1]"
+            )
+    columns: dict[str, str] = {}
+    for feature in features:
+        other = columns.setdefault(feature.column, feature.key)
+        if other != feature.key:
+            problems.texts.append(
+                f"features {shown(other)} and {shown(feature.key)} would share the column {shown(feature.column)}"
+            )
+    if video_path is None and any(feature.is_video for feature in features):
+        problems.texts.append("video_path is null, but there are cameras")
+
+
+def _splits(value: Any, problems: _Problems) -> tuple[tuple[str, int], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, dict):
+        problems.texts.append(f"splits is {shown(value)}, expected an object")
+        return ()
+    found: list[tuple[str, int]] = []
+    for name, text in value.items():
+        ends = re.fullmatch(r"(\d{1,15}):(\d{1,15})", text) if isinstance(text, str) else None
+        if ends is None:
+            problems.texts.append(f"split {shown(name)} is {shown(text)}, expected for example '0:12'")
+        else:
+            found.append((name, int(ends.group(2))))
+    return tuple(found)

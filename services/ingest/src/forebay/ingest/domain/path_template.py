@@ -1,0 +1,92 @@
+"""Path templates of info.json, parsed by hand.
+
+`str.format` would follow attributes of its arguments, and the text comes from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from forebay.ingest.errors import UnsafePathError
+
+DATA_FIELDS = frozenset({"chunk_index", "file_index"})
+VIDEO_FIELDS = frozenset({"chunk_index", "file_index", "video_key"})
+DEFAULT_DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+DEFAULT_VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+_FIELD = re.compile(r"\{([^{}:]*)(?::0?(\d{1,2})d)?\}")
+_MAX_PATH = 1024
+
+
+class TemplateError(ValueError):
+    """The template cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathTemplate:
+    """A parsed template."""
+
+    text: str
+
+    def fill(self, *, chunk: int, file: int, camera: str = "") -> str:
+        """The path of one file; raises `UnsafePathError` when it leaves the folder."""
+        values = {"chunk_index": chunk, "file_index": file}
+
+        def put(found: re.Match[str]) -> str:
+            name, width = found.group(1), found.group(2)
+            return camera if name == "video_key" else str(values[name]).zfill(int(width or 0))
+
+        return safe_relative(_FIELD.sub(put, self.text))
+
+    @property
+    def folder(self) -> str:
+        """The first folder of the template, e.g. `data`."""
+        return self.text.partition("/")[0]
+
+
+def parse_template(text: str, allowed: frozenset[str]) -> PathTemplate:
+    """Check a template; raises `TemplateError` that names what is wrong."""
+    if not text or len(text) > _MAX_PATH:
+        msg = f"it has {len(text)} characters, expected 1 to {_MAX_PATH}"
+        raise TemplateError(msg)
+    names = [found.group(1) for found in _FIELD.finditer(text)]
+    rest = _FIELD.sub("", text)
+    foreign = sorted({name for name in names if name not in allowed})
+    if foreign:
+        wanted = ", ".join("{" + name + "}" for name in sorted(allowed))
+        msg = f"the placeholder {{{foreign[0]}}} is not valid in v3.0, which knows {wanted}"
+        raise TemplateError(msg)
+    if "{" in rest or "}" in rest:
+        msg = "its braces are not a placeholder of v3.0"
+        raise TemplateError(msg)
+    missing = sorted(allowed - set(names))
+    if missing:
+        msg = f"the placeholder {{{missing[0]}}} is missing, so different files would have one path"
+        raise TemplateError(msg)
+    template = PathTemplate(text)
+    try:
+        template.fill(chunk=0, file=0, camera="camera")
+    except UnsafePathError as error:
+        raise TemplateError(str(error)) from error
+    if "{" in template.folder:
+        msg = "it has no fixed first folder"
+        raise TemplateError(msg)
+    return template
+
+
+def safe_relative(path: str) -> str:
+    """Return `path` when it is a plain relative path that stays below its root, else raise `UnsafePathError`."""
+    parts = path.split("/")
+    bad = (
+        not path
+        or len(path) > _MAX_PATH
+        or path.startswith("/")
+        or "\\" in path
+        or any(part in {"", ".", ".."} for part in parts)
+        or any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in path)
+        or re.match(r"[A-Za-z]:", path) is not None
+    )
+    if bad:
+        msg = f"the path {path[:200]!r} leaves the dataset's folder or is not a plain relative path"
+        raise UnsafePathError(msg)
+    return path

@@ -1,0 +1,100 @@
+"""A LeRobot dataset as its metadata declares it: values only, nothing checked against the files yet."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+INDEX_COLUMNS = ("frame_index", "episode_index", "index", "task_index")
+CLOCK_COLUMN = "timestamp"
+ROW_COLUMNS = (CLOCK_COLUMN, *INDEX_COLUMNS)
+"""Columns that every row has; the rest are features of the robot."""
+RENUMBERED = ("episode_index", "index", "task_index")
+"""Columns that a version counts anew, because readers want them dense."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """One feature of info.json."""
+
+    key: str
+    dtype: str
+    shape: tuple[int, ...]
+    names_known: bool = True
+    codec: str | None = None
+
+    @property
+    def is_video(self) -> bool:
+        return self.dtype == "video"
+
+    @property
+    def is_image(self) -> bool:
+        return self.dtype == "image"
+
+    @property
+    def width(self) -> int:
+        """Values per row."""
+        return math.prod(self.shape)
+
+    @property
+    def column(self) -> str:
+        """Its column in the frames table; LeRobot's Lance reader has no dots in names."""
+        return self.key.replace(".", "_")
+
+    @property
+    def is_signal(self) -> bool:
+        """State or action: what a policy reads and writes."""
+        return self.key == "action" or self.key.startswith(("action.", "observation."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """meta/info.json, every field checked for its type."""
+
+    version: str
+    fps: float
+    features: tuple[Feature, ...]
+    data_path: str
+    video_path: str | None
+    total_episodes: int
+    total_frames: int
+    total_tasks: int | None
+    splits: tuple[tuple[str, int], ...] = ()
+    """Name of each split and the episode it ends before."""
+    robot: str | None = None
+    document: dict[str, Any]
+    """The file as it was read, for writing it again."""
+
+    @property
+    def cameras(self) -> tuple[Feature, ...]:
+        return tuple(feature for feature in self.features if feature.is_video)
+
+    @property
+    def row_features(self) -> tuple[Feature, ...]:
+        """What stands in the data files beside the row columns."""
+        return tuple(f for f in self.features if not f.is_video and not f.is_image and f.key not in ROW_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Seconds `[start, stop)` of one video file, for one camera."""
+
+    camera: str
+    file: str
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One entry of the episode table."""
+
+    index: int
+    length: int
+    from_index: int
+    to_index: int
+    data_file: str
+    windows: tuple[Window, ...] = ()
+    tasks: tuple[str, ...] | None = None
+    """None: the table has no such column."""

@@ -1,0 +1,142 @@
+"""The answer about one dataset: an outcome per episode and one for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from forebay.contracts.v1.episodes import Finding
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach
+
+Outcome = Literal["accept", "accept_with_warning", "hold", "reject", "incomplete", "empty", "truncated", "partial"]
+EpisodeOutcome = Literal["accept", "accept_with_warning", "hold", "reject"]
+
+GOOD = ("accept", "accept_with_warning")
+MAX_FINDINGS = 20
+"""Findings that travel with one episode's verdict; the report has them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeReport:
+    """One episode's verdict."""
+
+    index: int
+    outcome: EpisodeOutcome
+    frames: int
+    tasks: tuple[str, ...] = ()
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that validation found."""
+
+    format: str
+    outcome: Outcome
+    episodes: tuple[EpisodeReport, ...] = ()
+    breaches: tuple[Breach, ...] = ()
+    files: int = 0
+    bytes: int = 0
+
+    @property
+    def good(self) -> bool:
+        return self.outcome in GOOD
+
+    def findings_of(self, episode: int) -> tuple[Finding, ...]:
+        """What hits this episode: its own breaches, and errors and holds of the whole dataset; the worst come first."""
+        hit = [
+            breach
+            for breach in self.breaches
+            if (episode in breach.episodes if breach.episodes is not None else breach.severity in {"error", "hold"})
+        ]
+        order = {"error": 0, "hold": 1, "warning": 2, "info": 3}
+        hit.sort(key=lambda breach: order[breach.severity])
+        return tuple(breach.finding(episode) for breach in hit[:MAX_FINDINGS])
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as `--json` prints it."""
+        severities = [breach.severity for breach in self.breaches]
+        outcomes = [episode.outcome for episode in self.episodes]
+        keys = ("rule", "severity", "episode", "feature", "file", "frame", "expected", "found", "message")
+        findings = []
+        for breach in self.breaches:
+            entry = breach.finding().model_dump(mode="json")
+            ordered: dict[str, Any] = {key: entry[key] for key in keys}
+            if breach.episodes is not None and len(breach.episodes) > 1:
+                ordered["episodes"] = list(breach.episodes)
+            findings.append(ordered)
+        return {
+            "outcome": self.outcome,
+            "format": self.format,
+            "episodes": [{"id": e.index, "outcome": e.outcome, "frames": e.frames} for e in self.episodes],
+            "findings": findings,
+            "counts": {
+                "episodes": len(self.episodes),
+                "accepted": sum(outcome in GOOD for outcome in outcomes),
+                "held": outcomes.count("hold"),
+                "rejected": outcomes.count("reject"),
+                "frames": sum(episode.frames for episode in self.episodes),
+                "files": self.files,
+                "bytes": self.bytes,
+                "errors": severities.count("error"),
+                "warnings": severities.count("warning"),
+            },
+        }
+
+
+def judge(
+    format_: str,
+    episodes: Sequence[EpisodeReport],
+    breaches: Sequence[Breach],
+    *,
+    files: int = 0,
+    size: int = 0,
+) -> Report:
+    """Put the outcomes on the episodes and on the whole. The given episodes' outcomes are filled in here."""
+    worst: dict[int, set[str]] = {}
+    whole: set[str] = set()
+    for breach in breaches:
+        if breach.episodes is None:
+            whole.add(breach.severity)
+        for index in breach.episodes or ():
+            worst.setdefault(index, set()).add(breach.severity)
+    shared = whole & {"error", "hold"}
+    judged = tuple(
+        EpisodeReport(
+            index=episode.index,
+            outcome=_outcome(worst.get(episode.index, set()) | shared),
+            frames=episode.frames,
+            tasks=episode.tasks,
+            digest=episode.digest,
+        )
+        for episode in episodes
+    )
+    return Report(
+        format=format_,
+        outcome=_overall(breaches, judged),
+        episodes=judged,
+        breaches=tuple(breaches),
+        files=files,
+        bytes=size,
+    )
+
+
+def _outcome(severities: set[str]) -> EpisodeOutcome:
+    if "error" in severities:
+        return "reject"
+    if "hold" in severities:
+        return "hold"
+    return "accept_with_warning" if "warning" in severities else "accept"
+
+
+def _overall(breaches: Sequence[Breach], episodes: Sequence[EpisodeReport]) -> Outcome:
+    errors = {breach.rule.id for breach in breaches if breach.severity == "error"}
+    if errors == {rules.MISSING_FILE.id}:
+        return "incomplete"
+    if errors:
+        return "reject"
+    if any(breach.rule.id == rules.EMPTY_DATASET.id for breach in breaches) and not episodes:
+        return "empty"
+    return _outcome({breach.severity for breach in breaches})

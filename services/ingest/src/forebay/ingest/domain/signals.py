@@ -1,0 +1,337 @@
+"""Checks on the stored rows of one episode, fed block by block so that memory stays flat.
+
+`EpisodeScan` is the running state of one episode; `check_signals` turns it into breaches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.recording import Episode, Feature
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+TIME_TOLERANCE = 1e-4
+"""Seconds; LeRobot's own tolerance when it looks a frame up."""
+_FLOAT32_STEP = 2.0**-22
+"""Relative distance of neighbouring float32 values, doubled: timestamps are stored in float32."""
+_MAX_PLACES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorBlock:
+    """One feature of one block of rows."""
+
+    lengths: IntArray
+    """Values in each row."""
+    values: FloatArray | None
+    """All values in row order; None when they are no numbers."""
+    nulls: int = 0
+    floating: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBlock:
+    """Consecutive rows of one episode in one file."""
+
+    file: str
+    times: FloatArray
+    frame_index: IntArray
+    index: IntArray
+    task_index: IntArray
+    vectors: dict[str, VectorBlock] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return len(self.times)
+
+
+@dataclass(slots=True)
+class Places:
+    """Frames where something happened: the first few, and how many in all."""
+
+    frames: list[int] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, frames: IntArray) -> None:
+        self.count += len(frames)
+        self.frames.extend(int(frame) for frame in frames[: _MAX_PLACES - len(self.frames)])
+
+
+@dataclass(slots=True)
+class NonFinite:
+    frame: int
+    dim: int
+    what: str
+    count: int = 0
+
+
+@dataclass(slots=True)
+class FeatureScan:
+    """What was seen of one feature in one episode."""
+
+    widths: dict[int, int] = field(default_factory=dict)
+    """Length of a row -> the first frame that has it (bounded)."""
+    nulls: int = 0
+    non_finite: NonFinite | None = None
+    all_zero: bool = True
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+
+    def add(self, block: VectorBlock, first_frame: int) -> None:
+        self.nulls += block.nulls
+        for width in np.unique(block.lengths)[:8]:
+            if len(self.widths) < 8:
+                frame = first_frame + int(np.argmax(block.lengths == width))
+                self.widths.setdefault(int(width), frame)
+        if block.values is None:
+            self.all_zero = False
+            return
+        if block.floating:
+            self._look_for_non_finite(block, first_frame)
+        self.all_zero = self.all_zero and not bool(np.any(block.values))
+        uniform = len(block.lengths) > 0 and bool(np.all(block.lengths == block.lengths[0]))
+        if not uniform or block.lengths[0] == 0:
+            return
+        table = block.values.reshape(len(block.lengths), -1)
+        low, high = table.min(axis=0), table.max(axis=0)
+        if self.low is None or self.high is None:
+            self.low, self.high = low, high
+        elif len(low) == len(self.low):
+            self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+
+    def _look_for_non_finite(self, block: VectorBlock, first_frame: int) -> None:
+        if block.values is None:
+            return
+        bad = np.flatnonzero(~np.isfinite(block.values))
+        if not len(bad):
+            return
+        if self.non_finite is None:
+            ends = np.cumsum(block.lengths)
+            row = int(np.searchsorted(ends, bad[0], side="right"))
+            dim = int(bad[0] - (ends[row - 1] if row else 0))
+            value = block.values[bad[0]]
+            what = "NaN" if np.isnan(value) else ("+Inf" if value > 0 else "-Inf")
+            self.non_finite = NonFinite(frame=first_frame + row, dim=dim, what=what)
+        self.non_finite.count += len(bad)
+
+
+@dataclass(slots=True)
+class EpisodeScan:
+    """Everything seen of one episode's rows so far."""
+
+    rows: int = 0
+    files: dict[str, int] = field(default_factory=dict)
+    pieces: int = 0
+    """Separate stretches of rows; more than one per file means rows of others lie between."""
+    first_index: int | None = None
+    last_index: int = -1
+    first_time: float = 0.0
+    last_time: float = 0.0
+    last_step: float = 0.0
+    restarts: Places = field(default_factory=Places)
+    odd_steps: Places = field(default_factory=Places)
+    odd_frames: Places = field(default_factory=Places)
+    odd_indices: Places = field(default_factory=Places)
+    tasks: dict[int, int] = field(default_factory=dict)
+    features: dict[str, FeatureScan] = field(default_factory=dict)
+    digest: str = ""
+    """Digest of the rows, put here by whoever feeds the scan."""
+
+    def add(self, block: RowBlock, fps: float) -> None:
+        """Take in the next rows."""
+        self._times(block, fps)
+        wanted = np.arange(self.rows, self.rows + block.rows)
+        self.odd_frames.add(wanted[block.frame_index != wanted])
+        if self.first_index is None:
+            self.first_index, self.last_index = int(block.index[0]), int(block.index[0]) - 1
+        steps = np.diff(block.index, prepend=self.last_index)
+        self.odd_indices.add(wanted[steps != 1])
+        self.last_index = int(block.index[-1])
+        kinds, counts = np.unique(block.task_index, return_counts=True)
+        for task, count in zip(kinds[:1000], counts[:1000], strict=True):
+            self.tasks[int(task)] = self.tasks.get(int(task), 0) + int(count)
+        for key, vector in block.vectors.items():
+            self.features.setdefault(key, FeatureScan()).add(vector, self.rows)
+        self.files[block.file] = self.files.get(block.file, 0) + block.rows
+        self.rows += block.rows
+
+    def _times(self, block: RowBlock, fps: float) -> None:
+        frames = np.arange(self.rows, self.rows + block.rows)
+        if self.rows == 0:
+            self.first_time = float(block.times[0])
+            steps, at = np.diff(block.times), frames[1:]
+        else:
+            steps, at = np.diff(block.times, prepend=self.last_time), frames
+        times = block.times[len(block.times) - len(steps) :]
+        tolerance = TIME_TOLERANCE + np.abs(times) * _FLOAT32_STEP
+        # `not (a <= b)` instead of `a > b`: a NaN must count as odd
+        back = ~(steps > 0)
+        odd = ~(np.abs(steps - 1.0 / fps) <= tolerance) & ~back
+        self.restarts.add(at[back])
+        if np.any(odd) and not self.odd_steps.count:
+            self.last_step = float(steps[odd][0])
+        self.odd_steps.add(at[odd])
+        self.last_time = float(block.times[-1])
+
+
+def check_signals(episode: Episode, scan: EpisodeScan, features: tuple[Feature, ...], fps: float) -> list[Breach]:
+    """Every broken signal rule of one episode, except dimensions, which are told per feature."""
+    found = [*_check_clock(episode, scan, fps), *_check_order(episode, scan)]
+    for feature in features:
+        seen = scan.features.get(feature.key)
+        if seen is None:
+            continue
+        if seen.non_finite is not None:
+            bad = seen.non_finite
+            found.append(
+                Breach(
+                    rule=rules.NON_FINITE,
+                    lowered=None if feature.is_signal else "warning",
+                    episodes=(episode.index,),
+                    feature=feature.key,
+                    file=next(iter(scan.files), None),
+                    frame=bad.frame,
+                    expected="finite numbers",
+                    found=f"{bad.what} in dimension {bad.dim}",
+                    message=f"episode {episode.index}, frame {bad.frame}: {feature.key}[{bad.dim}] is {bad.what}"
+                    f" ({bad.count} such values in the episode)",
+                )
+            )
+        if feature.key == "action" and seen.all_zero and scan.rows > 1 and not seen.nulls:
+            found.append(
+                Breach(
+                    rule=rules.DEAD_ACTION,
+                    episodes=(episode.index,),
+                    feature=feature.key,
+                    expected="some value other than 0",
+                    found=f"0 in all {scan.rows} frames",
+                    message=f"episode {episode.index}: {feature.key} is zero in every one of {scan.rows} frames",
+                )
+            )
+    return found
+
+
+def _check_clock(episode: Episode, scan: EpisodeScan, fps: float) -> list[Breach]:
+    if not scan.rows:
+        return []
+    step = f"steps of 1/{fps:g} s = {1 / fps:.6f} s"
+    if scan.restarts.count:
+        frames = scan.restarts.frames
+        text = f"time goes backwards or stands still at frames {listed(frames)} ({scan.restarts.count} restarts)"
+        return [_clock(episode, scan, text, frame=frames[0], expected=step, found=f"{scan.restarts.count} restarts")]
+    if scan.odd_steps.count:
+        frames = scan.odd_steps.frames
+        text = f"the time step is {scan.last_step:.6f} s at frame {frames[0]}, and wrong at {scan.odd_steps.count} of {scan.rows - 1} steps"
+        return [_clock(episode, scan, text, frame=frames[0], expected=step, found=f"{scan.last_step:.6f} s")]
+    if not abs(scan.first_time) <= TIME_TOLERANCE:
+        text = f"time starts at {scan.first_time:.6f} s instead of 0"
+        return [_clock(episode, scan, text, frame=0, expected="0 s", found=f"{scan.first_time:.6f} s")]
+    return []
+
+
+def _clock(episode: Episode, scan: EpisodeScan, text: str, *, frame: int, expected: str, found: str) -> Breach:
+    return Breach(
+        rule=rules.TIMESTAMPS,
+        episodes=(episode.index,),
+        feature="timestamp",
+        file=next(iter(scan.files), None),
+        frame=frame,
+        expected=expected,
+        found=found,
+        message=f"episode {episode.index}: {text}",
+    )
+
+
+def _check_order(episode: Episode, scan: EpisodeScan) -> list[Breach]:
+    found: list[Breach] = []
+    for name, places in (("frame_index", scan.odd_frames), ("index", scan.odd_indices)):
+        if places.count:
+            what = "does not count 0, 1, 2, …" if name == "frame_index" else "does not grow by one"
+            found.append(
+                Breach(
+                    rule=rules.FRAME_ORDER,
+                    episodes=(episode.index,),
+                    feature=name,
+                    file=next(iter(scan.files), None),
+                    frame=places.frames[0],
+                    expected="one more in each row",
+                    found=f"{places.count} rows out of order",
+                    message=f"episode {episode.index}: {name} {what} at frames {listed(places.frames)} ({places.count} rows)",
+                )
+            )
+    if scan.pieces > len(scan.files):
+        found.append(
+            Breach(
+                rule=rules.FRAME_ORDER,
+                episodes=(episode.index,),
+                feature="episode_index",
+                expected="one stretch of rows in a file",
+                found=f"{scan.pieces} stretches",
+                message=f"episode {episode.index}: its rows are torn into {scan.pieces} stretches with other episodes between",
+            )
+        )
+    return found
+
+
+def check_dimensions(scans: dict[int, EpisodeScan], features: tuple[Feature, ...]) -> list[Breach]:
+    """Rows whose length is not the declared one; one breach per feature and wrong length."""
+    found: list[Breach] = []
+    for feature in features:
+        hit: dict[str, list[tuple[int, int]]] = {}
+        for episode, scan in scans.items():
+            seen = scan.features.get(feature.key)
+            if seen is None:
+                continue
+            wrong = {width: frame for width, frame in seen.widths.items() if width != feature.width}
+            if wrong:
+                text = " and ".join(str(width) for width in sorted(seen.widths))
+                hit.setdefault(text, []).append((episode, min(wrong.values())))
+            if seen.nulls:
+                hit.setdefault(f"{seen.nulls} missing values", []).append((episode, 0))
+        for text, places in hit.items():
+            episodes = tuple(episode for episode, _ in places)
+            found.append(
+                Breach(
+                    rule=rules.DIMENSIONS,
+                    episodes=episodes,
+                    feature=feature.key,
+                    frame=places[0][1],
+                    expected=f"{list(feature.shape)}: {feature.width} values per row",
+                    found=text,
+                    message=f"{feature.key} is declared {list(feature.shape)}, but its rows hold {text}"
+                    f" (episodes {listed(list(episodes))}, first at frame {places[0][1]} of episode {episodes[0]})",
+                )
+            )
+    return found
+
+
+def check_constant(scans: dict[int, EpisodeScan], features: tuple[Feature, ...]) -> list[Breach]:
+    """Dimensions of state and action that never move in the whole dataset."""
+    found: list[Breach] = []
+    for feature in features:
+        seen = [s.features[feature.key] for s in scans.values() if feature.key in s.features and s.rows]
+        lows, highs = [s.low for s in seen if s.low is not None], [s.high for s in seen if s.high is not None]
+        if not feature.is_signal or not lows or len({len(low) for low in lows}) != 1:
+            continue
+        if all(scan.all_zero for scan in seen) and feature.key == "action":
+            continue
+        low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+        still = [int(dim) for dim in np.flatnonzero(low == high)]
+        if still and sum(scan.rows for scan in scans.values()) > 1:
+            found.append(
+                Breach(
+                    rule=rules.CONSTANT,
+                    feature=feature.key,
+                    expected="a standard deviation above 0",
+                    found=f"dimensions {listed(still)} never change",
+                    message=f"{feature.key}: dimensions {listed(still)} hold one value in the whole dataset (standard deviation 0)",
+                )
+            )
+    return found

@@ -1,0 +1,322 @@
+"""Checks on files and tables: is what the metadata names there, and does it say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.info_file import INFO_FILE
+from forebay.ingest.domain.recording import Episode, Info
+from forebay.ingest.domain.signals import EpisodeScan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """A Git LFS pointer that lies where a file should be."""
+
+    file: str
+    sha256: str
+    bytes: int
+
+
+def layout_of(files: list[str]) -> str:
+    """`v3.0`, `v2.1` or `unknown`, by the names of the files."""
+    v3 = any(name.startswith("meta/episodes/") and name.endswith(".parquet") for name in files)
+    v3 = v3 or any("/chunk-" in name and "/file-" in name for name in files)
+    v2 = "meta/episodes.jsonl" in files or any("/episode_" in name for name in files)
+    if v3 and not v2:
+        return "v3.0"
+    return "v2.1" if v2 and not v3 else "unknown"
+
+
+def check_pointers(pointers: list[Pointer], content_files: int, users: Mapping[str, list[int]]) -> list[Breach]:
+    """One cause for all pointers together, so that nobody looks for a corrupt file."""
+    if not pointers:
+        return []
+    hit: set[int] = set()
+    for pointer in pointers:
+        hit.update(users.get(pointer.file, ()))
+    first = pointers[0]
+    told = [f"{p.file} (sha256 {p.sha256}, {p.bytes} bytes)" for p in pointers[:4]]
+    whole = len(pointers) == content_files or any(p.file not in users for p in pointers)
+    return [
+        Breach(
+            rule=rules.LFS_POINTER,
+            episodes=None if whole else tuple(sorted(hit)),
+            file=first.file,
+            expected=f"{first.bytes} bytes, sha256 {first.sha256}",
+            found=f"{len(pointers)} Git LFS pointers",
+            message=f"{len(pointers)} of {content_files} data files are Git LFS pointers; their content was not fetched: "
+            + "; ".join(told)
+            + (f" and {len(pointers) - 4} more" if len(pointers) > 4 else ""),
+        )
+    ]
+
+
+def files_used(episodes: list[Episode]) -> dict[str, list[int]]:
+    """Every data and video file with the episodes that lie in it."""
+    users: dict[str, list[int]] = {}
+    for episode in episodes:
+        for name in dict.fromkeys([episode.data_file, *(window.file for window in episode.windows)]):
+            users.setdefault(name, []).append(episode.index)
+    return users
+
+
+def check_missing(
+    users: Mapping[str, list[int]], present: Mapping[str, int], elsewhere: Mapping[str, str]
+) -> list[Breach]:
+    """Files that are named and not there. `elsewhere` maps a missing file to one that fits, at another place."""
+    found: list[Breach] = []
+    moved: dict[tuple[str, str], list[str]] = {}
+    for name, episodes in users.items():
+        if name in present:
+            continue
+        if name in elsewhere:
+            places = (name.partition("/")[0], elsewhere[name].partition("/")[0])
+            moved.setdefault(places, []).append(name)
+            continue
+        found.append(
+            Breach(
+                rule=rules.MISSING_FILE,
+                episodes=tuple(episodes),
+                file=name,
+                expected="the file",
+                found="missing in our copy",
+                message=f"{name} is missing in our copy; episodes {listed(episodes)} lie in it",
+            )
+        )
+    for (expected, actual), names in moved.items():
+        wanted = [name for name in users if name.startswith(expected + "/")]
+        there = sum(name in present for name in wanted)
+        found.append(
+            Breach(
+                rule=rules.TEMPLATE,
+                file=INFO_FILE,
+                expected=f"{expected}/",
+                found=f"{actual}/ ({len(names)} files)",
+                message=f"{there} of {len(wanted)} files lie where the template points ({expected}/); "
+                f"{len(names)} matching files lie under {actual}/: correct the template or move the folder",
+            )
+        )
+    return found
+
+
+def relocate(missing: list[str], present: list[str]) -> dict[str, str]:
+    """For each missing file, the only present one with the same path below its first folder."""
+    tails: dict[str, list[str]] = {}
+    for name in present:
+        tails.setdefault(name.partition("/")[2], []).append(name)
+    matches = {name: tails.get(name.partition("/")[2], []) for name in missing}
+    return {name: found[0] for name, found in matches.items() if len(found) == 1}
+
+
+def check_rows(episode: Episode, scan: EpisodeScan | None, unreadable: set[str]) -> list[Breach]:
+    """Length, place and number of an episode's rows."""
+    rows = scan.rows if scan is not None else 0
+    if episode.length == 0 and rows == 0:
+        return [
+            Breach(
+                rule=rules.EMPTY_EPISODE,
+                episodes=(episode.index,),
+                expected="at least 1 frame",
+                found="0 frames",
+                message=f"episode {episode.index} is empty: declared length 0 and no row",
+            )
+        ]
+    if scan is None and episode.data_file in unreadable:
+        return []
+    found: list[Breach] = []
+    elsewhere = {} if scan is None else {n: count for n, count in scan.files.items() if n != episode.data_file}
+    if elsewhere:
+        here = rows - sum(elsewhere.values())
+        where = ", ".join(f"{count} in {name}" for name, count in sorted(elsewhere.items())[:4])
+        found.append(
+            Breach(
+                rule=rules.WRONG_FILE,
+                episodes=(episode.index,),
+                file=episode.data_file,
+                expected=episode.data_file,
+                found=listed(sorted(elsewhere)),
+                message=f"episode {episode.index} is declared in {episode.data_file}, where it has {here} rows; {where}",
+            )
+        )
+    declared = {episode.length, episode.to_index - episode.from_index}
+    if declared != {rows} and not (elsewhere and episode.data_file in unreadable):
+        text = " and ".join(str(length) for length in sorted(declared))
+        found.append(
+            Breach(
+                rule=rules.LENGTH,
+                episodes=(episode.index,),
+                file=episode.data_file,
+                expected=f"{text} declared",
+                found=f"{rows} stored",
+                message=f"episode {episode.index}: declared length {text}, stored rows {rows}",
+            )
+        )
+    elif scan is not None and scan.first_index is not None and scan.first_index != episode.from_index:
+        found.append(
+            Breach(
+                rule=rules.FRAME_ORDER,
+                episodes=(episode.index,),
+                feature="index",
+                file=episode.data_file,
+                frame=0,
+                expected=str(episode.from_index),
+                found=str(scan.first_index),
+                message=f"episode {episode.index}: index starts at {scan.first_index}, the episode table says {episode.from_index}",
+            )
+        )
+    return found
+
+
+def check_orphans(scans: Mapping[int, EpisodeScan], listed_episodes: set[int]) -> list[Breach]:
+    """Rows of episodes that the episode table does not know."""
+    orphans = sorted(index for index in scans if index not in listed_episodes)
+    if not orphans:
+        return []
+    rows = sum(scans[index].rows for index in orphans)
+    return [
+        Breach(
+            rule=rules.ORPHAN_ROWS,
+            file=next(iter(scans[orphans[0]].files), None),
+            expected="only listed episodes",
+            found=f"{rows} rows of episodes {listed(orphans)}",
+            message=f"{rows} rows belong to episodes {listed(orphans)}, which meta/episodes does not list; they are left out",
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What is really there, beside what info.json declares."""
+
+    listed: int
+    """Entries of the episode table."""
+    declared_frames: int
+    """Sum of their lengths."""
+    stored_frames: int
+    whole: bool
+    """Every named file is there and readable."""
+    statistics_frames: int | None = None
+    """Frames that stats.json was made from."""
+    tasks: int | None = None
+    unused_tasks: int = 0
+
+
+def check_totals(info: Info, counts: Counts) -> list[Breach]:
+    """Totals and splits. More declared than stored, with a trace of the rest, is a partial copy, not a stale file."""
+    if info.total_episodes > counts.listed and _is_partial(counts):
+        missing = listed([*range(counts.listed, min(info.total_episodes, counts.listed + 1000))])
+        return [
+            Breach(
+                rule=rules.MISSING_FILE,
+                file=INFO_FILE,
+                expected=f"{info.total_episodes} episodes, {info.total_frames} frames",
+                found=f"{counts.listed} episodes, {counts.stored_frames} frames",
+                message=f"episodes {missing} are missing in our copy: info.json declares {info.total_episodes} episodes and "
+                f"{info.total_frames} frames, here are {counts.listed} and {counts.stored_frames}; upload the remaining files",
+            )
+        ]
+    found: list[Breach] = []
+    if info.total_episodes != counts.listed:
+        found.append(_total("total_episodes", info.total_episodes, counts.listed))
+    if info.total_frames not in {counts.declared_frames, counts.stored_frames}:
+        found.append(_total("total_frames", info.total_frames, counts.stored_frames))
+    if info.total_tasks is not None and counts.tasks is not None and info.total_tasks != counts.tasks:
+        found.append(_total("total_tasks", info.total_tasks, counts.tasks))
+    found += [
+        Breach(
+            rule=rules.TOTALS,
+            file=INFO_FILE,
+            feature=f"splits.{name}",
+            expected=f"an end of at most {counts.listed}",
+            found=str(end),
+            message=f"split {name!r} ends at episode {end}, but there are {counts.listed}",
+        )
+        for name, end in info.splits
+        if end > counts.listed
+    ]
+    return found
+
+
+def _is_partial(counts: Counts) -> bool:
+    """Statistics over more frames than are here, or tasks that no frame uses, show that the rest exists."""
+    more = counts.statistics_frames is not None and counts.statistics_frames > counts.stored_frames
+    return more or counts.unused_tasks > 0 or not counts.whole
+
+
+def _total(name: str, declared: int, stored: int) -> Breach:
+    return Breach(
+        rule=rules.TOTALS,
+        file=INFO_FILE,
+        feature=name,
+        expected=f"{stored} stored",
+        found=f"{declared} declared",
+        message=f"info.json says {name} = {declared}, stored are {stored}",
+    )
+
+
+def check_tasks(episode: Episode, scan: EpisodeScan, tasks: Mapping[int, str]) -> list[Breach]:
+    """Task numbers of the rows against the task table and the episode's own texts."""
+    unknown = {task: rows for task, rows in scan.tasks.items() if task not in tasks}
+    own = None if episode.tasks is None else set(episode.tasks)
+    if unknown:
+        task, rows = next(iter(sorted(unknown.items())))
+        text = f"; the episode's text {listed(sorted(own))!r} comes from another entry" if own else ""
+        return [
+            Breach(
+                rule=rules.TASK_UNKNOWN,
+                episodes=(episode.index,),
+                feature="task_index",
+                file="meta/tasks.parquet",
+                expected=f"one of {listed(sorted(tasks))}",
+                found=str(task),
+                message=f"episode {episode.index}: task_index {task} ({rows} frames) is not in the task table{text}",
+            )
+        ]
+    texts = {tasks[task] for task in scan.tasks}
+    if own is None or own == texts:
+        return []
+    return [
+        Breach(
+            rule=rules.TASK_TEXT,
+            episodes=(episode.index,),
+            feature="task_index",
+            file=episode.data_file,
+            expected=listed(sorted(texts)),
+            found=listed(sorted(own)),
+            message=f"episode {episode.index}: its text is {listed(sorted(own))!r}, its task_index means {listed(sorted(texts))!r}",
+        )
+    ]
+
+
+def check_descriptions(info: Info, statistics: set[str] | None) -> list[Breach]:
+    """Cameras without axis names; where also their statistics are missing, both are told."""
+    found: list[Breach] = []
+    for camera in info.cameras:
+        if camera.names_known:
+            continue
+        found.append(
+            Breach(
+                rule=rules.CAMERA_NAMES,
+                feature=camera.key,
+                file=INFO_FILE,
+                expected="names of the axes",
+                found="null",
+                message=f"{camera.key} has no names; height, width, channels are assumed from its shape {list(camera.shape)}",
+            )
+        )
+        if statistics is not None and camera.key not in statistics:
+            found.append(
+                Breach(
+                    rule=rules.CAMERA_NAMES,
+                    feature=camera.key,
+                    file="meta/stats.json",
+                    expected="image statistics",
+                    found="none",
+                    message=f"{camera.key} has no entry in stats.json; training set-ups must not rely on it",
+                )
+            )
+    return found

@@ -1,0 +1,31 @@
+"""Everything that ingest can raise on purpose; each says what happened, to what, and what to do next."""
+
+from __future__ import annotations
+
+
+class IngestError(Exception):
+    """Root of ingest's errors."""
+
+
+class UnsafePathError(IngestError):
+    """A path that leaves the folder it belongs to."""
+
+
+class UnreadableFileError(IngestError):
+    """A file's content is not what its name promises; reading again will not help."""
+
+
+class LandingRefusedError(IngestError):
+    """An upload claims a landing folder or a manifest that is not its own."""
+
+
+class StorageUnavailableError(IngestError):
+    """The data pool cannot be reached now; it may be back later."""
+
+
+class ConversionError(IngestError):
+    """Accepted episodes cannot be written as one version; a person has to look."""
+
+
+class ReadBackError(IngestError):
+    """What was written is not what was read; the version is not reported."""

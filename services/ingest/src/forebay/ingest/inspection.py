@@ -1,0 +1,344 @@
+"""Looks at one LeRobot dataset folder from end to end and reports every broken rule.
+
+The adapters read, the checks in `domain` judge; this module only decides what is
+looked at next and goes on after every broken part. Used by the command `validate`
+and by the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forebay.ingest.adapters import metadata_tables
+from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.adapters.pyav_video import scan_video
+from forebay.ingest.adapters.row_scans import RowReader
+from forebay.ingest.domain import frames, info_file, report, rules, signals, structure
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.path_template import (
+    DATA_FIELDS,
+    VIDEO_FIELDS,
+    PathTemplate,
+    TemplateError,
+    parse_template,
+)
+from forebay.ingest.domain.recording import Episode, Feature, Info
+from forebay.ingest.domain.signals import EpisodeScan
+from forebay.ingest.errors import IngestError, UnreadableFileError
+
+Progress = Callable[[str, int, int], None]
+"""Called with (stage, done, total)."""
+
+
+def _silent(_stage: str, _done: int, _total: int) -> None:
+    pass
+
+
+@dataclass(slots=True, kw_only=True)
+class Inspection:
+    """What is known about a dataset once it was looked at."""
+
+    report: report.Report
+    info: Info | None = None
+    episodes: list[Episode] = field(default_factory=list)
+    tasks: dict[int, str] = field(default_factory=dict)
+    statistics: dict[str, Any] | None = None
+
+
+def inspect(root: Path, progress: Progress = _silent, distrusted: Mapping[str, str] | None = None) -> Inspection:
+    """Look at the folder `root`.
+
+    `distrusted` names files that are not what the collector announced, with the
+    reason; their content is not believed. Raises nothing for what the files contain.
+    """
+    return _Inspector(root, progress, distrusted or {}).run()
+
+
+class _Inspector:
+    def __init__(self, root: Path, progress: Progress, distrusted: Mapping[str, str]) -> None:
+        self._folder = DatasetFolder(root)
+        self._progress = progress
+        self._distrusted = dict(distrusted)
+        for name in self._distrusted:
+            self._folder.files.pop(name, None)
+        self._breaches: list[Breach] = []
+        self._scans: dict[int, EpisodeScan] = {}
+        self._unreadable: set[str] = set()
+        self._seen = Inspection(report=report.judge("unknown", [], []))
+
+    def run(self) -> Inspection:
+        info = self._read_info()
+        if info is None:
+            return self._finish()
+        self._seen.info = info
+        templates = self._templates(info)
+        if templates is None or self._is_empty(info):
+            return self._finish()
+        table = metadata_tables.EpisodeTable(self._folder, info, *templates)
+        table.read()
+        self._breaches += table.breaches
+        self._seen.episodes = table.episodes
+        self._check_files(table)
+        self._read_descriptions(info)
+        self._read_rows(info, templates[0])
+        self._read_videos(info)
+        self._check_episodes(info)
+        self._check_whole(info, table)
+        return self._finish()
+
+    # what it is
+
+    def _read_info(self) -> Info | None:
+        files = self._folder.files
+        self._pointers = {pointer.file: pointer for pointer in self._folder.pointers()}
+        self._layout = structure.layout_of(list(files))
+        if any(name.startswith("meta/") for name in self._pointers):
+            self._tell_pointers({})
+            return None
+        if info_file.INFO_FILE not in files:
+            where = self._distrusted.get(info_file.INFO_FILE) or self._folder.refused.get(info_file.INFO_FILE)
+            text = f"meta/info.json is not usable: {where}" if where else "there is no meta/info.json in this folder"
+            self._breaches.append(
+                Breach(
+                    rule=rules.NOT_A_DATASET,
+                    file=info_file.INFO_FILE,
+                    expected="meta/info.json",
+                    found=f"{len(files)} files",
+                    message=f"this is not a LeRobot dataset: {text}",
+                )
+            )
+            return None
+        try:
+            document, broken = info_file.read_document(self._folder.read(info_file.INFO_FILE))
+        except IngestError as error:
+            document, broken = None, [Breach(rule=rules.NOT_A_DATASET, message=str(error), file=info_file.INFO_FILE)]
+        if document is None:
+            self._breaches += broken
+            return None
+        version = info_file.check_version(document, self._layout)
+        if version:
+            if self._pointers:
+                self._tell_pointers({})
+            else:
+                self._breaches += version
+            return None
+        info, broken = info_file.parse_info(document)
+        self._breaches += broken
+        return info
+
+    def _tell_pointers(self, users: Mapping[str, list[int]]) -> None:
+        content = sum(name.endswith((".parquet", ".mp4")) for name in self._folder.files)
+        self._breaches += structure.check_pointers(list(self._pointers.values()), content, users)
+
+    def _templates(self, info: Info) -> tuple[PathTemplate, PathTemplate | None] | None:
+        found: list[PathTemplate | None] = []
+        for name, text, allowed in (
+            ("data_path", info.data_path, DATA_FIELDS),
+            ("video_path", info.video_path if info.cameras else None, VIDEO_FIELDS),
+        ):
+            try:
+                found.append(None if text is None else parse_template(text, allowed))
+            except TemplateError as error:
+                named = str(text)
+                there = sum(file.startswith(name.split("_")[0]) for file in self._folder.files)
+                self._breaches.append(
+                    Breach(
+                        rule=rules.TEMPLATE,
+                        feature=name,
+                        file=info_file.INFO_FILE,
+                        expected="a template of LeRobot v3.0 inside the folder",
+                        found=named,
+                        message=f"{name} {named[:200]!r}: {error}; it resolves to no file, while {there} files lie under "
+                        f"{name.split('_')[0]}*/",
+                    )
+                )
+        if self._breaches or found[0] is None:
+            return None
+        images = [feature.key for feature in info.features if feature.is_image]
+        if images:
+            text = f"the cameras {listed(images)} are stored as single images"
+            self._breaches.append(
+                Breach(rule=rules.IMAGE_FEATURES, feature=images[0], expected="video", found="image", message=text)
+            )
+        return found[0], found[1]
+
+    def _is_empty(self, info: Info) -> bool:
+        if info.total_episodes or metadata_tables.episode_files(self._folder):
+            return False
+        self._breaches.append(
+            Breach(
+                rule=rules.EMPTY_DATASET,
+                message="0 episodes recorded yet",
+                file=info_file.INFO_FILE,
+                found="0 episodes",
+            )
+        )
+        return True
+
+    # files and tables
+
+    def _check_files(self, table: metadata_tables.EpisodeTable) -> None:
+        users = structure.files_used(table.episodes)
+        self._users = users
+        if self._pointers:
+            self._tell_pointers(users)
+        if not metadata_tables.episode_files(self._folder):
+            text = "meta/episodes has no file in our copy"
+            self._breaches.append(
+                Breach(rule=rules.MISSING_FILE, file="meta/episodes", expected="a file", found="none", message=text)
+            )
+        for name, why in self._distrusted.items():
+            self._unreadable.add(name)
+            hit = None if name.startswith("meta/") else tuple(users.get(name, ()))
+            text = f"{name}: {why}"
+            self._breaches.append(
+                Breach(rule=rules.MANIFEST, episodes=hit, file=name, expected="as announced", found=why, message=text)
+            )
+        for name, why in self._folder.refused.items():
+            if name in users or name.startswith("meta/"):
+                self._unreadable.add(name)
+                hit = None if name.startswith("meta/") else tuple(users[name])
+                self._breaches.append(
+                    Breach(rule=rules.UNSAFE_PATH, episodes=hit, file=name, found=why, message=f"{name}: {why}")
+                )
+        known = {**self._folder.files, **dict.fromkeys(self._unreadable, 0)}
+        missing = [name for name in users if name not in known]
+        self._moved = structure.relocate(missing, [name for name in known if name not in users])
+        self._breaches += structure.check_missing(users, known, self._moved)
+        self._missing = [name for name in missing if name not in self._moved]
+        self._unreadable.update(missing)
+        self._unreadable.update(self._pointers)
+
+    def _read_descriptions(self, info: Info) -> None:
+        tasks, broken = metadata_tables.read_tasks(self._folder)
+        self._has_tasks = tasks is not None
+        self._seen.tasks = tasks or {}
+        self._breaches += broken
+        self._seen.statistics, broken = metadata_tables.read_statistics(self._folder)
+        self._breaches += broken
+        statistics = None if self._seen.statistics is None else set(self._seen.statistics)
+        self._breaches += structure.check_descriptions(info, statistics)
+
+    def _read_rows(self, info: Info, template: PathTemplate) -> None:
+        total, done = sum(episode.length for episode in self._seen.episodes), 0
+
+        def on_rows(count: int) -> None:
+            nonlocal done
+            done += count
+            self._progress("rows", done, total)
+
+        reader = RowReader(info, self._scans, on_rows)
+        names = {n for n in self._folder.files if n.startswith(template.folder + "/") and n.endswith(".parquet")}
+        names |= {name for name in (e.data_file for e in self._seen.episodes) if name in self._folder.files}
+        for name in sorted(names - self._unreadable):
+            users = self._users.get(name, [])
+            try:
+                broken = reader.read(self._folder.path(name), name, users)
+            except UnreadableFileError as error:
+                size = self._folder.files[name]
+                broken = [
+                    Breach(
+                        rule=rules.PARQUET_UNREADABLE,
+                        episodes=tuple(users),
+                        file=name,
+                        expected="a parquet file with its footer",
+                        found=str(error),
+                        message=f"{name} ({size} bytes) cannot be read: {error}; affected episodes: {listed(users) or 'none listed'}",
+                    )
+                ]
+            if any(breach.severity == "error" for breach in broken):
+                self._unreadable.add(name)
+            self._breaches += broken
+
+    def _rows_of(self, episode: int) -> int:
+        """Stored rows; where the rows cannot be read, the declared ones."""
+        scan = self._scans.get(episode)
+        if scan is not None:
+            return scan.rows
+        declared = next((e for e in self._seen.episodes if e.index == episode), None)
+        return declared.length if declared is not None and declared.data_file in self._unreadable else 0
+
+    def _read_videos(self, info: Info) -> None:
+        files: list[tuple[str, Feature, list[frames.Use]]] = []
+        lengths = {episode.index: self._rows_of(episode.index) for episode in self._seen.episodes}
+        for camera in info.cameras:
+            by_file = frames.uses_by_file(self._seen.episodes, camera.key, lengths.__getitem__)
+            files += [(name, camera, uses) for name, uses in sorted(by_file.items())]
+        total, done = sum(use.rows for _, _, uses in files for use in uses), 0
+
+        def on_frames(count: int) -> None:
+            nonlocal done
+            done += count
+            self._progress("frames", done, total)
+
+        for name, camera, uses in files:
+            place = self._moved.get(name, name)
+            if place in self._folder.files and place not in self._unreadable:
+                scan = scan_video(self._folder.path(place), place, on_frames)
+                self._breaches += frames.check_video(scan, camera, uses, info.fps)
+
+    # judgement
+
+    def _check_episodes(self, info: Info) -> None:
+        for episode in self._seen.episodes:
+            scan = self._scans.get(episode.index)
+            self._breaches += structure.check_rows(episode, scan, self._unreadable)
+            if scan is None:
+                continue
+            self._breaches += signals.check_signals(episode, scan, info.row_features, info.fps)
+            if self._has_tasks:
+                self._breaches += structure.check_tasks(episode, scan, self._seen.tasks)
+
+    def _check_whole(self, info: Info, table: metadata_tables.EpisodeTable) -> None:
+        known = {episode.index for episode in self._seen.episodes}
+        listed_scans = {index: scan for index, scan in self._scans.items() if index in known}
+        self._breaches += signals.check_dimensions(listed_scans, info.row_features)
+        self._breaches += signals.check_constant(listed_scans, info.row_features)
+        if not table.complete:
+            return
+        self._breaches += structure.check_orphans(self._scans, known | self._named_episodes())
+        used = {task for scan in listed_scans.values() for task in scan.tasks}
+        counts = structure.Counts(
+            listed=table.entries,
+            declared_frames=sum(episode.length for episode in self._seen.episodes),
+            stored_frames=sum(scan.rows for scan in self._scans.values()),
+            whole=not self._missing,
+            statistics_frames=metadata_tables.statistics_frames(self._seen.statistics, info),
+            tasks=len(self._seen.tasks) if self._has_tasks else None,
+            unused_tasks=sum(task not in used for task in self._seen.tasks),
+        )
+        self._breaches += structure.check_totals(info, counts)
+
+    def _named_episodes(self) -> set[int]:
+        """Episodes that some breach speaks of: they are known, only not usable."""
+        return {index for breach in self._breaches for index in breach.episodes or ()}
+
+    def _finish(self) -> Inspection:
+        named = self._named_episodes() | {episode.index for episode in self._seen.episodes}
+        declared = {episode.index: episode for episode in self._seen.episodes}
+        reports = []
+        for index in sorted(named):
+            scan = self._scans.get(index)
+            texts = [self._seen.tasks[task] for task in (scan.tasks if scan else ()) if task in self._seen.tasks]
+            own = declared[index].tasks if index in declared else None
+            reports.append(
+                report.EpisodeReport(
+                    index=index,
+                    outcome="accept",
+                    frames=self._rows_of(index),
+                    tasks=tuple(texts or own or ()),
+                    digest=scan.digest if scan is not None and scan.digest else None,
+                )
+            )
+        order = {"error": 0, "hold": 1, "warning": 2, "info": 3}
+        self._breaches.sort(key=lambda breach: order[breach.severity])
+        version = "unknown" if self._seen.info is None else f"lerobot-{self._seen.info.version}"
+        if version == "unknown" and self._layout != "unknown":
+            version = f"lerobot-{self._layout}"
+        self._seen.report = report.judge(
+            version, reports, self._breaches, files=len(self._folder.files), size=sum(self._folder.files.values())
+        )
+        return self._seen

@@ -1,0 +1,108 @@
+"""A working set over a store answers exactly as the whole state in memory would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar, TypeVar
+
+from forebay.runtime.documents import Document, encode_document, index_values
+from forebay.runtime.state import MemoryState, NotLoaded, State, WorkingSet
+from forebay.runtime.stores.port import Delete, Put, WriteBatch
+from forebay.runtime.stores.sqlite import SqliteStore
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+T = TypeVar("T")
+
+
+class Thing(Document, frozen=True, kw_only=True):
+    kind: ClassVar[str] = "thing"
+    indexed: ClassVar[tuple[str, ...]] = ("colour", "tags")
+    id: str
+    colour: str | None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.id
+
+
+KEYS = st.sampled_from("abcdef")
+COLOURS = st.sampled_from(["red", "blue"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, st.none() | COLOURS, st.lists(COLOURS, max_size=2).map(tuple)),
+        st.tuples(st.just("delete"), KEYS),
+        st.tuples(st.just("write")),
+        st.tuples(st.just("lose")),
+    ),
+    max_size=30,
+)
+
+
+def view(state: State) -> object:
+    """Everything that can be asked."""
+    return (
+        [state.get(Thing, key) for key in "abcdef"],
+        [state.find(Thing, "colour", colour) for colour in ("red", "blue")],
+        [state.find(Thing, "tags", tag) for tag in ("red", "blue")],
+        state.all(Thing),
+        state.all(Thing, after="b", limit=2),
+    )
+
+
+async def run(working: WorkingSet, pure: Callable[[], T]) -> T:
+    while True:
+        try:
+            return pure()
+        except NotLoaded as missing:
+            await working.load(missing)
+
+
+async def play(steps: list[tuple[object, ...]], folder: Path) -> None:
+    store = SqliteStore(folder / "s.sqlite", fold_version=1)
+    await store.acquire("test", ttl_s=0)
+    working = WorkingSet(store, cache_size=2)
+    written: dict[str, Thing] = {}
+    current: dict[str, Thing] = {}
+    for step in steps:
+        match step:
+            case ("put", str(key), colour, tags):
+                thing = Thing(id=key, colour=colour, tags=tags)  # type: ignore[arg-type]
+                working.put(thing)
+                working.keep()
+                current[key] = thing
+            case ("delete", str(key)):
+                working.delete(Thing, key)
+                working.keep()
+                current.pop(key, None)
+            case ("write",):
+                batch = WriteBatch()
+                for (kind, key), document in working.changes().items():
+                    if document is None:
+                        batch.deletes.append(Delete(kind.kind, key))
+                    else:
+                        body = encode_document(document)
+                        batch.puts.append(Put(kind.kind, key, body, tuple(index_values(document)), indexed=True))
+                await store.write(batch)
+                working.settle()
+                written = dict(current)
+            case _:
+                working.forget()
+                current = dict(written)
+        memory = MemoryState()
+        for thing in current.values():
+            memory.put(thing)
+        assert await run(working, lambda: view(working)) == view(memory)
+    await store.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_working_set_equals_memory(steps: list[tuple[object, ...]]) -> None:
+    """After any mix of changes, writes and lost batches, every question has the same answer."""
+    with TemporaryDirectory() as folder:
+        asyncio.run(play(steps, Path(folder)))

@@ -86,7 +86,7 @@ _READ_DEAD = (
     f"{_API}.DIRECT.GET.{DEAD_STREAM}.>",
     f"{_API}.STREAM.INFO.{DEAD_STREAM}",
     f"{_API}.STREAM.MSG.GET.{DEAD_STREAM}",
-    f"{_API}.CONSUMER.INFO.{STREAM}.*",
+    *(f"{_API}.CONSUMER.INFO.{STREAM}.{part}" for part in SERVICES),
 )
 
 

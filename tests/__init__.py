@@ -1,0 +1,1 @@
+"""Tests that cross a process or a package border."""

@@ -1,0 +1,177 @@
+"""The runtime on a real nats-server with real permissions: order, redelivery, outages, stolen message ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from forebay.contracts.codec import encode
+from forebay.contracts.parts import Part, Source
+from forebay.contracts.subjects import STREAM
+from forebay.runtime.app import run_service
+from forebay.runtime.client import Client
+from forebay.runtime.errors import Refused, Unreachable
+from forebay.runtime.machine import event_of
+from forebay.runtime.rebuild import rebuild
+from forebay.runtime.settings import ServiceSettings
+
+from runtime.tests import toy
+from tests.eventually import eventually
+from tests.servers.nats import NatsServer, nats_server
+
+OPERATOR = Source(Part.OPERATOR)
+pytestmark = pytest.mark.timeout(90)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    async with nats_server(tmp_path / "home", "lab") as running:
+        yield running
+
+
+@asynccontextmanager
+async def service(server: NatsServer, folder: Path) -> AsyncIterator[None]:
+    """The toy service as its own process would run it."""
+    settings = ServiceSettings(
+        nats_url=server.url, nkey_file=server.key(toy.SERVICE.source), store=folder / "state.sqlite"
+    )
+    task = asyncio.create_task(run_service(toy.SERVICE, settings, {"tag": toy.tag}))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def client(server: NatsServer, source: Source) -> AsyncIterator[Client]:
+    async with Client.connect(server.url, server.key(source), source, retry=True) as connected:
+        yield connected
+
+
+async def tags(operator: Client) -> dict[str, int]:
+    """Tags per upload as the service knows them; empty while it does not answer."""
+    try:
+        answer = await operator.ask("ingest", "lab", "uploads", timeout=2)
+    except (Unreachable, Refused):
+        return {}
+    return {upload["id"]: upload["tags"] for upload in answer.result["uploads"]}
+
+
+async def digests(operator: Client, folder: Path) -> tuple[str, str]:
+    """The live digest, and the one rebuilt from the log up to the same sequence."""
+    live = (await operator.ask("ingest", "lab", "digest")).result
+    rebuilt = await rebuild(
+        toy.SERVICE, operator.batches(until=live["position"]), folder / f"{live['position']}.sqlite"
+    )
+    return live["digest"], rebuilt.digest
+
+
+async def test_upload_is_folded_worked_on_and_answered(server: NatsServer, tmp_path: Path) -> None:
+    """Event in, work done, event out, command answered after its event is in the log; rebuild agrees."""
+    async with service(server, tmp_path), client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
+        await collector.publish(toy.started("u1"))
+        await collector.publish(toy.finished("u1"))
+        await eventually(lambda: _is(tags(me), {"u1": 1}), what="the upload is tagged")
+        answer = await me.ask("ingest", "lab", "tag", {"dataset": "pick"}, id="c1")
+        assert answer.result == {"dataset": "pick"}
+        assert answer.as_of_seq == 4
+        again = await me.ask("ingest", "lab", "tag", {"dataset": "pick"}, id="c1")
+        assert again.as_of_seq == 4
+        assert await tags(me) == {"u1": 2}
+        with pytest.raises(Refused, match="has no question 'nonsense'"):
+            await me.ask("ingest", "lab", "nonsense")
+        live, rebuilt = await digests(me, tmp_path)
+        assert live == rebuilt
+
+
+async def test_bus_outage_loses_nothing(server: NatsServer, tmp_path: Path) -> None:
+    """nats-server gone for a while: decided events wait, everyone comes back on the same subscriptions."""
+    async with service(server, tmp_path), client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
+        await collector.publish(toy.started("u1"))
+        await eventually(lambda: _is(tags(me), {"u1": 0}), what="the service folds")
+        await server.stop()
+        with pytest.raises(Unreachable):
+            await asyncio.wait_for(collector.publish(toy.finished("u1")), 10)
+        await server.start()
+        await eventually(lambda: _published(collector, toy.finished("u1")), what="the collector is heard again")
+        await eventually(lambda: _is(tags(me), {"u1": 1}), what="the upload is tagged after the outage", within=20)
+        live, rebuilt = await digests(me, tmp_path)
+        assert live == rebuilt
+
+
+async def test_messages_held_by_a_dead_reader_are_not_waited_for(server: NatsServer, tmp_path: Path) -> None:
+    """What another process fetched and never acknowledged is read from the log, in order, at once."""
+    thief = await server.connect(Part.INGEST)
+    async with client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
+        await collector.publish(toy.started("u1"))
+        await collector.publish(toy.finished("u1"))
+        pull = await thief.jetstream().pull_subscribe("fb.>", durable="ingest", stream=STREAM)
+        held = await pull.fetch(2, timeout=5)
+        assert len(held) == 2
+        async with service(server, tmp_path):
+            await eventually(lambda: _is(tags(me), {"u1": 1}), what="the held messages are folded", within=10)
+
+
+async def test_stolen_message_id_does_not_swallow_an_event(server: NatsServer, tmp_path: Path) -> None:
+    """A collector that guesses the service's next message id only delays it until it has read back."""
+    expected = event_of(toy.SERVICE, toy.tagged("lab", "pick", "u1"), causation=None, correlation=None)
+    stolen = encode(expected).headers["Nats-Msg-Id"]
+    async with client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
+        bait = encode(toy.started("bait", "other"))
+        await collector._store(bait.subject, dict(bait.headers, **{"Nats-Msg-Id": stolen}), bait.body)
+        async with service(server, tmp_path):
+            await collector.publish(toy.started("u1"))
+            await collector.publish(toy.finished("u1"))
+            await eventually(
+                lambda: _is(tags(me), {"bait": 0, "u1": 1}), what="the event is stored under another id", within=15
+            )
+
+
+async def test_collector_sees_through_a_false_duplicate(server: NatsServer) -> None:
+    """A publish answered `duplicate` counts only when the stored message is the collector's own."""
+    event = toy.finished("u1")
+    stolen = encode(event).headers["Nats-Msg-Id"]
+    async with client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
+        bait = encode(toy.started("bait"))
+        taken = await collector._store(bait.subject, dict(bait.headers, **{"Nats-Msg-Id": stolen}), bait.body)
+        seq = await collector.publish(event)
+        assert seq != taken["seq"]
+        assert await collector.publish(toy.started("u2")) == await collector.publish(toy.started("u2"))
+        stored = await me.log_reader.one(seq)
+        assert stored is not None
+        assert stored.decode().body == event.body
+
+
+async def test_dead_letter_is_kept_and_retried(server: NatsServer, tmp_path: Path) -> None:
+    """A parked message is in FOREBAY_DEAD with its cause; retrying hands that very sequence over again."""
+    async with service(server, tmp_path), client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
+        seq = await collector.publish(toy.finished("u1", "breaks-evolve"))
+        await collector.publish(toy.started("u2"))
+        await eventually(lambda: _is(tags(me), {"u2": 0}), what="the next message is folded")
+        dead = await server.connect(Part.OPERATOR)
+        letter = await eventually(
+            lambda: dead.request(
+                "$JS.API.DIRECT.GET.FOREBAY_DEAD", b'{"last_by_subj":"dead.ingest.message"}', timeout=2
+            ),
+            what="the dead letter is stored",
+        )
+        assert b"ZeroDivisionError" in letter.data
+        answer = await me.ask("ingest", "lab", "dead-retry", {"seq": seq})
+        assert answer.result == {"seq": seq, "folded": False}
+
+
+async def _is(found: object, expected: object) -> bool:
+    assert await found == expected  # type: ignore[misc]
+    return True
+
+
+async def _published(collector: Client, event: object) -> int:
+    try:
+        return await collector.publish(event)  # type: ignore[arg-type]
+    except Unreachable:
+        return 0

@@ -1,0 +1,1 @@
+"""Real servers on free ports, as async context managers."""

@@ -16,8 +16,8 @@ from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain.amounts import Amount, amount_of, quantities
 from forebay.scheduler_bridge.domain.announcements import Decided, has_ended
 from forebay.scheduler_bridge.domain.documents import Job, KnownName, place
-from forebay.scheduler_bridge.domain.lookup import job_named, text_argument
 from forebay.scheduler_bridge.domain.specification import Problem, parse_spec, spec_digest
+from forebay.scheduler_bridge.lookup import job_named, text_argument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

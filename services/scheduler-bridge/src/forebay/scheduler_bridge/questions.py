@@ -18,9 +18,9 @@ from forebay.scheduler_bridge.domain.business import recovering, waited
 from forebay.scheduler_bridge.domain.decide import known_of, queue_of
 from forebay.scheduler_bridge.domain.documents import Attempt, Entry, Job
 from forebay.scheduler_bridge.domain.history import remark
-from forebay.scheduler_bridge.domain.lookup import job_named, jobs_of, number_argument, text_argument
 from forebay.scheduler_bridge.domain.queue import Wait
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation, judge
+from forebay.scheduler_bridge.lookup import job_named, jobs_of, number_argument, text_argument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +171,7 @@ _SAYS = {
 
 def _sentence(job: Job, message: str, next_action: str) -> str:
     """The sentence that a person reads first."""
+    message = message.rstrip(". ")
     ends = {"SUCCEEDED": "succeeded", "FAILED": "failed", "CANCELLED": "was cancelled"}
     if job.state in ends:
         stopping = "; its process is being stopped" if any(item.holds for item in job.attempts) else ""

@@ -1,0 +1,36 @@
+"""Settings of the bridge; the only module of it that reads the environment."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from forebay.runtime.settings import ServiceSettings, environment, load_settings
+
+PASSED_ON = ("PATH", "HOME", "LANG")
+"""All that an attempt gets of the service's own environment."""
+
+
+class BridgeSettings(ServiceSettings):
+    """FOREBAY_LOCAL_* declare what the local backend may give to jobs; unset: what the machine has."""
+
+    local_cpus: float | None = Field(default=None, gt=0)
+    """Processors that jobs may hold together."""
+    local_memory_bytes: int | None = Field(default=None, gt=0)
+    """Memory in bytes that jobs may hold together."""
+    local_gpus: int | None = Field(default=None, ge=0)
+    """GPUs, given out by index from 0."""
+    local_concurrency: int = Field(default=256, ge=1)
+    """Attempts that are watched at once; more would wait although they hold quota."""
+    stop_grace_s: float = Field(default=10.0, ge=0, le=600)
+    """Seconds between asking a cancelled attempt to end and ending it."""
+
+
+def load() -> BridgeSettings:
+    """Settings from the environment; raises with every problem listed."""
+    return load_settings(BridgeSettings)
+
+
+def passed_on() -> dict[str, str]:
+    """The variables that attempts inherit."""
+    found = environment()
+    return {name: found[name] for name in PASSED_ON if name in found}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from forebay.contracts.parts import Part
+from forebay.contracts.v1.datasets import DatasetTagged
 from forebay.runtime.engine import FATAL_READS, MAX_WORK_FAILURES, Engine
 from forebay.runtime.errors import FencedError, Refused
 from forebay.runtime.log import LogMessage
@@ -235,7 +236,7 @@ async def test_pending_decisions_are_seen_before_they_come_back(tmp_path: Path) 
     engine, _ = await start(tmp_path)
     await engine.fold(log.messages)
     assert engine.work == {}
-    assert engine.outbox.of(toy.DatasetTagged)[0].dataset == "pick"
+    assert engine.outbox.of(DatasetTagged)[0].dataset == "pick"
 
 
 async def test_other_parts_events_are_not_taken_for_own(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
+from opentelemetry.trace import SpanKind
+
 from forebay.runtime import telemetry
 from forebay.runtime.engine import Engine, request_of
 from forebay.runtime.errors import Refused
@@ -88,7 +90,8 @@ class Answers:
             request = Request(
                 id=uuid.uuid4().hex, project=request.project, by=request.by, args=request.args, now=request.now
             )
-        result, waiting = await self._engine.command(name, request)
+        with telemetry.span(f"command {name}", kind=SpanKind.SERVER, service=self._engine.service.name):
+            result, waiting = await self._engine.command(name, request)
         if waiting:
             _, missing = await asyncio.wait(waiting, timeout=STORED_WITHIN_S)
             if missing:

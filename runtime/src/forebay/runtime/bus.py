@@ -46,16 +46,8 @@ class _PublishSpan(BaseMiddleware):
         call_next: Callable[[NatsPublishCommand], Awaitable[Any]],
         cmd: NatsPublishCommand,  # type: ignore[override]
     ) -> Any:
-        with telemetry.span(f"publish {template(cmd.destination)}", kind=SpanKind.PRODUCER):
+        with telemetry.span(f"publish {telemetry.template(cmd.destination)}", kind=SpanKind.PRODUCER):
             return await call_next(cmd)
-
-
-def template(subject: str) -> str:
-    """`fb.arm-lab.job.pick-7.admitted` -> `fb.{project}.job.{key}.admitted`: a name of low cardinality."""
-    parts = subject.split(".")
-    if len(parts) == 5 and parts[0] == "fb":
-        return f"fb.{{project}}.{parts[2]}.{{key}}.{parts[4]}"
-    return parts[0]
 
 
 class Bus:

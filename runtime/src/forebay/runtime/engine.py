@@ -12,10 +12,12 @@ import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
+from opentelemetry.trace import SpanKind
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.catalogue import BY_NAME, event_type, events_of
@@ -171,14 +173,13 @@ class Engine:
 
     async def _fold(self, messages: Sequence[LogMessage]) -> None:
         batch = _Batch()
-        with telemetry.span(f"process {self.service.name}", count=len(messages)):
-            decoded = [self._decode(message) for message in messages]
-            keys = [identity_key(one.identity) for one in decoded if isinstance(one, Recorded)]
-            known = await self.store.get(SEEN, keys) if keys else {}
-            batch.seen = {key: body.decode() for key, body in known.items()}
-            for message, one in zip(messages, decoded, strict=True):
-                await self._one(message, batch, one)
-            await self._write(batch, messages[-1].seq)
+        decoded = [self._decode(message) for message in messages]
+        keys = [identity_key(one.identity) for one in decoded if isinstance(one, Recorded)]
+        known = await self.store.get(SEEN, keys) if keys else {}
+        batch.seen = {key: body.decode() for key, body in known.items()}
+        for message, one in zip(messages, decoded, strict=True):
+            await self._one(message, batch, one)
+        await self._write(batch, messages[-1].seq)
         telemetry.FOLDED.labels(self.service.name).inc(len(messages))
 
     def _decode(self, message: LogMessage) -> Recorded[EventBody] | ContractError | None:
@@ -211,6 +212,16 @@ class Engine:
             return
         batch.seen[key] = f"{recorded.seq}:{recorded.body_sha256}"
         batch.puts[(SEEN, key)] = Put(SEEN, key, batch.seen[key].encode())
+        with telemetry.span(
+            f"process {telemetry.template(message.subject)}",
+            parent=recorded.event.traceparent,
+            kind=SpanKind.CONSUMER,
+            seq=recorded.seq,
+            id=recorded.event.id,
+        ):
+            await self._evolve_and_decide(batch, message, recorded)
+
+    async def _evolve_and_decide(self, batch: _Batch, message: LogMessage, recorded: Recorded[EventBody]) -> None:
         try:
             await self._pure(lambda: self.service.evolve(self._set, recorded))
         except Exception as error:  # noqa: BLE001 a defect in one fold must not stop the log; it is parked with its cause
@@ -262,7 +273,7 @@ class Engine:
             if isinstance(action, Emit):
                 identities.append(await self._emit(batch, action, causation, correlation, traceparent))
             elif isinstance(action, Work):
-                await self._queue(batch, action, causation, correlation)
+                await self._queue(batch, action, causation, correlation, traceparent)
             else:
                 self._set_deadline(batch, action)
         return identities
@@ -276,7 +287,7 @@ class Engine:
         if identity in self.outbox or key in batch.seen or await self.store.get(SEEN, [key]):
             return identity
         if traceparent:
-            event = _with_trace(event, traceparent)
+            event = replace(event, traceparent=traceparent)
         message = encode(event)
         entry = OutboxEntry(
             order=self.outbox.next_order(),
@@ -289,7 +300,9 @@ class Engine:
         batch.put(entry)
         return identity
 
-    async def _queue(self, batch: _Batch, work: Work, causation: str | None, correlation: str | None) -> None:
+    async def _queue(
+        self, batch: _Batch, work: Work, causation: str | None, correlation: str | None, traceparent: str | None
+    ) -> None:
         record = WorkRecord(
             work=work.kind,
             item=work.key,
@@ -297,6 +310,7 @@ class Engine:
             payload=work.payload,
             causation=causation,
             correlation=correlation,
+            traceparent=traceparent,
         )
         if record.key in self.work:
             return
@@ -423,7 +437,7 @@ class Engine:
 
     async def _accept_from_work(self, batch: _Batch, record: WorkRecord, emits: Iterable[Emit]) -> None:
         for emit in emits:
-            await self._emit(batch, emit, record.causation, record.correlation, telemetry.traceparent())
+            await self._emit(batch, emit, record.causation, record.correlation, record.traceparent)
 
     async def emit_due(self, record: DeadlineRecord, emit: Emit) -> None:
         """A deadline has passed: say so, and forget it in the same write."""
@@ -523,12 +537,6 @@ async def store_digest(store: Store, service: Service) -> Digest:
                 digest.add(kind, key, body)
             after = rows[-1][0]
     return digest
-
-
-def _with_trace(event: Any, traceparent: str) -> Any:
-    from dataclasses import replace  # noqa: PLC0415 only where tracing is on
-
-    return replace(event, traceparent=traceparent)
 
 
 def request_of(data: dict[str, Any], *, project: str, now: datetime) -> Request:

@@ -50,6 +50,7 @@ class WorkRecord(Document, frozen=True, kw_only=True):
     last_error: str | None = None
     causation: str | None = None
     correlation: str | None = None
+    traceparent: str | None = None
 
     @property
     def key(self) -> str:

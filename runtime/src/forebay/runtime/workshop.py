@@ -112,7 +112,7 @@ class Workshop:
         started = time.monotonic()
         outcome = "done"
         try:
-            with telemetry.span(f"work {record.work}"):
+            with telemetry.span(f"work {record.work}", parent=record.traceparent):
                 emits = await self._workers[record.work](item, _Context(self._engine, self._bus, record))
             await self._engine.work_done(record, emits)
         except RetryLater as later:

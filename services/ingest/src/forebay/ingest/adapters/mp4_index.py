@@ -1,0 +1,70 @@
+"""Where things lie inside an mp4: the index box and the key frames.
+
+LeRobot's Lance reader uses these to fetch only the bytes that a time window needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+
+from forebay.ingest.errors import ConversionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mp4Index:
+    """Byte positions inside one file."""
+
+    size: int
+    moov_offset: int
+    moov_size: int
+    key_frames: tuple[int, ...]
+    """Frame numbers of the key frames."""
+    key_positions: tuple[int, ...]
+    """Byte position of each."""
+
+
+def index_mp4(path: Path, fps: float) -> Mp4Index:
+    """Walk the boxes and the packets; raises `ConversionError` when the file is no readable mp4."""
+    size = path.stat().st_size
+    offset, length = _find_moov(path, size)
+    try:
+        with av.open(str(path), format="mp4") as container:
+            keys = sorted(
+                (round(float(packet.pts * packet.time_base) * fps), packet.pos)
+                for packet in container.demux(container.streams.video[0])
+                if packet.is_keyframe and packet.pts is not None and packet.pos is not None and packet.time_base
+            )
+    except (av.FFmpegError, OSError, IndexError) as error:
+        msg = f"{path}: its packets cannot be listed: {error}"
+        raise ConversionError(msg) from error
+    return Mp4Index(
+        size=size,
+        moov_offset=offset,
+        moov_size=length,
+        key_frames=tuple(number for number, _ in keys),
+        key_positions=tuple(position for _, position in keys),
+    )
+
+
+def _find_moov(path: Path, size: int) -> tuple[int, int]:
+    """Offset and size of the index box, from the headers of the top-level boxes."""
+    offset = 0
+    with path.open("rb") as file:
+        while offset + 8 <= size:
+            file.seek(offset)
+            header = file.read(16)
+            length, kind = int.from_bytes(header[:4], "big"), header[4:8]
+            if length == 1:
+                length = int.from_bytes(header[8:16], "big")
+            elif length == 0:
+                length = size - offset
+            if length < 8 or offset + length > size:
+                break
+            if kind == b"moov":
+                return offset, length
+            offset += length
+    msg = f"{path}: no complete index box (moov) among its {size} bytes"
+    raise ConversionError(msg)

@@ -1,0 +1,66 @@
+"""From accepted episodes in landing folders to one version root. Used by the worker `convert`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.ingest.adapters import metadata_tables
+from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.domain.info_file import INFO_FILE, parse_info, read_document
+from forebay.ingest.domain.path_template import DATA_FIELDS, VIDEO_FIELDS, parse_template
+from forebay.ingest.domain.version_plan import AcceptedEpisode, Source, VersionPlan, plan_version
+from forebay.ingest.errors import ConversionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """One episode as the log knows it."""
+
+    id: str
+    source_index: int
+    length: int
+    tasks: tuple[str, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one upload gives to the version."""
+
+    upload: str
+    landing: Path
+    sha256: Mapping[str, str]
+    episodes: Sequence[Accepted]
+
+
+def plan_shares(shares: Sequence[Share]) -> VersionPlan:
+    """Read the uploads' metadata again and plan the version; raises `ConversionError` when it has changed."""
+    return plan_version([_source(share) for share in shares if share.episodes])
+
+
+def _source(share: Share) -> Source:
+    folder = DatasetFolder(share.landing)
+    document, _ = read_document(folder.read(INFO_FILE))
+    info, _ = parse_info(document or {})
+    tasks, _ = metadata_tables.read_tasks(folder)
+    if info is None or tasks is None:
+        msg = f"upload {share.upload}: its metadata was readable when it was checked and is not any more ({share.landing})"
+        raise ConversionError(msg)
+    video = parse_template(info.video_path, VIDEO_FIELDS) if info.video_path and info.cameras else None
+    table = metadata_tables.EpisodeTable(folder, info, parse_template(info.data_path, DATA_FIELDS), video)
+    table.read()
+    declared = {episode.index: episode for episode in table.episodes}
+    episodes = []
+    for episode in sorted(share.episodes, key=lambda episode: episode.source_index):
+        found = declared.get(episode.source_index)
+        if found is None or found.length != episode.length:
+            msg = f"upload {share.upload}: episode {episode.source_index} is not what was accepted ({episode.length} frames)"
+            raise ConversionError(msg)
+        episodes.append(
+            AcceptedEpisode(
+                id=episode.id, upload=share.upload, declared=found, tasks=episode.tasks, digest=episode.digest
+            )
+        )
+    return Source(upload=share.upload, info=info, tasks=tasks, sha256=share.sha256, episodes=tuple(episodes))

@@ -1,0 +1,76 @@
+"""Statistics of features, as LeRobot keeps them per episode and for the whole dataset.
+
+Minimum, maximum, mean, standard deviation and count merge exactly. Quantiles do
+not: the dataset's are the mean of the episodes' quantiles weighted by their frames,
+which is what LeRobot's own aggregation does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Statistics = dict[str, Array]
+
+QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
+MOMENTS = ("min", "max", "mean", "std", "count")
+
+
+def describe(values: Array) -> Statistics:
+    """Statistics of one episode's rows, `values` of shape (frames, width)."""
+    found: Statistics = {
+        "min": values.min(axis=0),
+        "max": values.max(axis=0),
+        "mean": values.mean(axis=0),
+        "std": values.std(axis=0),
+        "count": np.array([len(values)], dtype=np.float64),
+    }
+    levels = np.quantile(values, list(QUANTILES.values()), axis=0)
+    return found | {name: levels[number] for number, name in enumerate(QUANTILES)}
+
+
+def from_lists(entry: Mapping[str, Any]) -> Statistics | None:
+    """Statistics as they stand in a file; None when they cannot be used."""
+    try:
+        found = {name: np.asarray(value, dtype=np.float64) for name, value in entry.items() if value is not None}
+    except (TypeError, ValueError):
+        return None
+    usable = all(name in found for name in MOMENTS) and found["count"].size == 1
+    shapes = {found[name].shape for name in found if name != "count"}
+    return found if usable and len(shapes) == 1 and all(np.isfinite(value).all() for value in found.values()) else None
+
+
+def merge(left: Statistics | None, right: Statistics) -> Statistics:
+    """Statistics of both sets of frames together."""
+    if left is None:
+        return right
+    first, second = float(left["count"].sum()), float(right["count"].sum())
+    total = first + second
+    if total == 0:
+        return left
+    shift = right["mean"] - left["mean"]
+    mean = left["mean"] + shift * (second / total)
+    variance = (left["std"] ** 2 * first + right["std"] ** 2 * second) / total + shift**2 * first * second / total**2
+    found: Statistics = {
+        "min": np.minimum(left["min"], right["min"]),
+        "max": np.maximum(left["max"], right["max"]),
+        "mean": mean,
+        "std": np.sqrt(variance),
+        "count": np.array([total]),
+    }
+    for name in QUANTILES:
+        if name in left and name in right:
+            found[name] = (left[name] * first + right[name] * second) / total
+    return found
+
+
+def to_lists(statistics: Statistics) -> dict[str, Any]:
+    """As they are written: counts are whole numbers."""
+    return {
+        name: [int(number) for number in value] if name == "count" else value.tolist()
+        for name, value in statistics.items()
+    }

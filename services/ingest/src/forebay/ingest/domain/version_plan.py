@@ -1,0 +1,177 @@
+"""What a dataset version will hold: dense numbers for episodes, tasks and video files.
+
+LeRobot's reader wants episode ranges that tile `[0, total_frames)`, so every version
+counts anew; the stable episode ids are kept beside. Pure: the same accepted
+episodes give the same plan and the same content digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.contracts.identifiers import content_digest
+from forebay.ingest.domain.recording import Episode, Info
+from forebay.ingest.errors import ConversionError
+
+LAYOUT = 1
+"""Raised when the tables are laid out differently, so that old and new content differ."""
+FILES_PER_CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedEpisode:
+    """One accepted episode and where it lies in its upload."""
+
+    id: str
+    upload: str
+    declared: Episode
+    tasks: tuple[str, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One upload's share of the version."""
+
+    upload: str
+    info: Info
+    tasks: Mapping[int, str]
+    sha256: Mapping[str, str]
+    """Digest of every file, from the upload's manifest."""
+    episodes: tuple[AcceptedEpisode, ...]
+    """In order of their source index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedVideo:
+    """One mp4 file, taken over byte for byte."""
+
+    camera: str
+    chunk: int
+    file: int
+    upload: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEpisode:
+    """One episode with its numbers in the version."""
+
+    accepted: AcceptedEpisode
+    index: int
+    start: int
+    """First row in the frames table."""
+    videos: tuple[tuple[str, int, int, float, float], ...]
+    """(camera, chunk, file, from, to)"""
+
+    @property
+    def length(self) -> int:
+        return self.accepted.declared.length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionPlan:
+    """Everything that decides the content of a version."""
+
+    info: Info
+    sources: Mapping[str, Source]
+    """By upload."""
+    episodes: tuple[PlannedEpisode, ...]
+    videos: tuple[PlannedVideo, ...]
+    tasks: tuple[str, ...]
+    digest: str
+
+    @property
+    def frames(self) -> int:
+        return sum(episode.length for episode in self.episodes)
+
+
+def features_digest(info: Info) -> str:
+    """Equal for datasets whose rows can stand in one table."""
+    features = [[f.key, f.dtype, list(f.shape)] for f in sorted(info.features, key=lambda f: f.key)]
+    return content_digest({"fps": info.fps, "features": features})
+
+
+def plan_version(sources: Sequence[Source]) -> VersionPlan:
+    """Number everything; raises `ConversionError` when the sources do not go together."""
+    used = [source for source in sources if source.episodes]
+    if not used:
+        msg = "no accepted episode is left, so there is nothing to write"
+        raise ConversionError(msg)
+    first = used[0].info
+    for source in used[1:]:
+        if features_digest(source.info) != features_digest(first):
+            msg = f"upload {source.upload} has other features or another frame rate than {used[0].upload}; upload it as another dataset"
+            raise ConversionError(msg)
+    accepted = [episode for source in used for episode in source.episodes]
+    tasks = tuple(dict.fromkeys(text for episode in accepted for text in episode.tasks))
+    videos, places = _number_videos(used)
+    episodes: list[PlannedEpisode] = []
+    start = 0
+    for index, episode in enumerate(accepted):
+        windows = tuple(
+            (window.camera, *places[(episode.upload, window.file)], window.start, window.stop)
+            for window in episode.declared.windows
+        )
+        episodes.append(PlannedEpisode(accepted=episode, index=index, start=start, videos=windows))
+        start += episode.declared.length
+    return VersionPlan(
+        info=first,
+        sources={source.upload: source for source in used},
+        episodes=tuple(episodes),
+        videos=videos,
+        tasks=tasks,
+        digest=_digest(first, tasks, episodes, videos),
+    )
+
+
+def _number_videos(
+    sources: Sequence[Source],
+) -> tuple[tuple[PlannedVideo, ...], dict[tuple[str, str], tuple[int, int]]]:
+    videos: list[PlannedVideo] = []
+    places: dict[tuple[str, str], tuple[int, int]] = {}
+    counts: dict[str, int] = {}
+    for source in sources:
+        for episode in source.episodes:
+            for window in episode.declared.windows:
+                key = (source.upload, window.file)
+                if key in places:
+                    continue
+                number = counts.get(window.camera, 0)
+                counts[window.camera] = number + 1
+                places[key] = divmod(number, FILES_PER_CHUNK)
+                digest = source.sha256.get(window.file)
+                if digest is None:
+                    msg = f"upload {source.upload}: {window.file} is not in its manifest"
+                    raise ConversionError(msg)
+                chunk, file = places[key]
+                videos.append(
+                    PlannedVideo(
+                        camera=window.camera,
+                        chunk=chunk,
+                        file=file,
+                        upload=source.upload,
+                        path=window.file,
+                        sha256=digest,
+                    )
+                )
+    return tuple(videos), places
+
+
+def _digest(
+    info: Info, tasks: tuple[str, ...], episodes: Sequence[PlannedEpisode], videos: Sequence[PlannedVideo]
+) -> str:
+    content: dict[str, Any] = {
+        "layout": LAYOUT,
+        "features": features_digest(info),
+        "tasks": list(tasks),
+        "episodes": [
+            [e.accepted.id, e.length, e.accepted.digest, list(e.accepted.tasks), [list(v) for v in e.videos]]
+            for e in episodes
+        ],
+        "videos": [[v.camera, v.chunk, v.file, v.sha256] for v in videos],
+    }
+    return content_digest(content)

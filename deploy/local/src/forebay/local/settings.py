@@ -22,6 +22,8 @@ class LocalSettings(BaseModel):
     """Room for the event log. When it is full, publishers keep their events and say so."""
     log_file_bytes: int = Field(default=16 << 20, gt=1 << 12)
     """A process's log file is set aside at this size; one older file is kept."""
+    pool_cache_bytes: int = Field(default=8 * GIB, gt=1 << 20)
+    """Room for the JuiceFS cache; never more than half of what is free on the disk."""
     sync_interval: str = "1s"
     """How long acknowledged events may wait for the disk. A killed process loses nothing;
     a power cut loses at most this. NATS's own default is 2 minutes."""

@@ -1,0 +1,150 @@
+"""One supervised process: started again when it dies, with a growing pause; its whole group ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+from forebay.local.home import ChildRecord, process_id
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 10.0
+LIVED_S = 30.0
+"""A process that lived this long starts over with the shortest pause."""
+GRACE_S = 10.0
+
+Changed = Callable[[], None]
+Prepare = Callable[[], Awaitable[None]]
+Probe = Callable[[], Awaitable[str]]
+"""Answers "" when healthy, else what is missing."""
+
+
+class Child:
+    """Runs one command for as long as it is wanted. `record` is what others see of it."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        probe: Probe,
+        changed: Changed,
+        prepare: Prepare | None = None,
+        health_port: int = 0,
+    ) -> None:
+        self.record = ChildRecord(name=name, health_port=health_port)
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._log = log
+        self._probe = probe
+        self._changed = changed
+        self._prepare = prepare
+        self._stop = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._keep(), name=self.record.name)
+
+    async def _keep(self) -> None:
+        pause = FIRST_PAUSE_S
+        loop = asyncio.get_running_loop()
+        while not self._stop.is_set():
+            began = loop.time()
+            code = await self._run_once()
+            if self._stop.is_set():
+                break
+            if loop.time() - began > LIVED_S:
+                pause = FIRST_PAUSE_S
+            self._set("backoff", f"{_ended(code)}; starting again")
+            self.record.restarts += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+        self._set("stopped", "")
+
+    async def _run_once(self) -> int | None:
+        try:
+            if self._prepare is not None:
+                await self._prepare()
+            with self._log.open("ab") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+        except Exception as error:  # noqa: BLE001 whatever keeps it from starting may pass; the record says what it was
+            self._set("backoff", f"cannot start: {error}")
+            return None
+        with contextlib.suppress(Exception):  # it may have ended already, which wait() tells
+            identity = process_id(self._process.pid)
+            self.record.pid, self.record.start = identity.pid, identity.start
+        self._set("starting", "")
+        code = await self._process.wait()
+        kill_group(self._process.pid)
+        return code
+
+    async def check(self) -> bool:
+        """Ask the process how it is; returns whether it is healthy."""
+        if self.record.state in {"waiting", "backoff", "stopped"}:
+            return False
+        try:
+            missing = await asyncio.wait_for(self._probe(), 5)
+        except TimeoutError:
+            missing = "does not answer"
+        if self.record.state in {"backoff", "stopped"}:
+            return False  # it died while we asked
+        if missing:
+            self._set("unhealthy" if self.record.state in {"healthy", "unhealthy"} else "starting", missing)
+        else:
+            self._set("healthy", "")
+        return not missing
+
+    async def stop(self) -> None:
+        """Ask it to end, insist after a while, and take its group with it."""
+        self._stop.set()
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), GRACE_S)
+            except TimeoutError:
+                kill_group(process.pid)
+                await process.wait()
+        if self._task is not None:
+            await self._task
+
+    def rotate(self, max_bytes: int) -> None:
+        """Set the log aside when it has grown. Copied and cut, because the process keeps the file open."""
+        with contextlib.suppress(FileNotFoundError):
+            if self._log.stat().st_size > max_bytes:
+                shutil.copyfile(self._log, self._log.with_suffix(".log.1"))
+                os.truncate(self._log, 0)
+
+    def _set(self, state: str, note: str) -> None:
+        if (self.record.state, self.record.note) != (state, note):
+            self.record.state, self.record.note = state, note
+            self._changed()
+
+
+def kill_group(pid: int) -> None:
+    """Kill what is left of a session that we started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _ended(code: int | None) -> str:
+    if code is None:
+        return "could not be started"
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -1,0 +1,216 @@
+"""`forebay up`, `down`, `status`, `bus init`, `bus apply`: the installation on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from forebay.local import launch
+from forebay.local.bus import Bus
+from forebay.local.errors import LocalError, StartError
+from forebay.local.home import ChildRecord, Home, Record, free_port, read_record
+from forebay.local.identities import check_projects, known_projects
+from forebay.local.settings import LocalSettings, load
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Projects = Annotated[list[str] | None, typer.Option("--project", "-p", help="A project to make keys for; repeatable.")]
+_SIGNS = {"healthy": "[green]✓[/]", "starting": "[yellow]…[/]", "backoff": "[red]↻[/]", "unhealthy": "[red]![/]"}
+_PHASES = {
+    "bus": "starting the bus",
+    "streams": "making streams and durable consumers",
+    "pool": "mounting the data pool",
+    "services": "starting the services",
+    "stopping": "stopping the services, then the pool, then the bus",
+}
+DEFAULT_PROJECT = "default"
+
+
+def register(app: typer.Typer) -> None:
+    """Entry point `forebay.commands`: adds the commands to the CLI."""
+    app.command("up")(up)
+    app.command("down")(down)
+    app.command("status")(status)
+    bus = typer.Typer(help="Keys, configuration and streams of the bus.", no_args_is_help=True)
+    bus.command("init")(bus_init)
+    bus.command("apply")(bus_apply)
+    app.add_typer(bus, name="bus")
+
+
+def up(
+    project: Projects = None,
+    no_juicefs: Annotated[bool, typer.Option("--no-juicefs", help="Use a plain folder as the data pool.")] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait until everything is healthy.")] = 120,
+    as_json: Json = False,
+) -> None:
+    """Start the bus, the data pool and the services on this machine, and wait until they are healthy."""
+    home, _ = _place()
+    projects = check_projects(tuple(project or ())) or known_projects(home) or (DEFAULT_PROJECT,)
+    home.make()
+    console = _console(as_json)
+    began = time.monotonic()
+    if launch.running(home) is None and (left := launch.clear_remains(home, ending_attempts=False)):
+        console.print(f"[yellow]the last run ended without 'forebay down'; ended what it left: {escape(str(left))}[/]")
+    supervisor = launch.start(home, projects, juicefs=not no_juicefs)
+    with _following(console) as seen:
+        record = launch.wait_until_ready(home, supervisor, within=timeout, seen=seen)
+    if as_json:
+        print(json.dumps(record.to_json()))
+        return
+    console.print(f"[bold green]up[/] in {time.monotonic() - began:.1f} s · bus {record.nats_url} · home {home.root}")
+    console.print(f"projects {', '.join(record.projects)} · pool {record.pool_kind} at {record.pool_dir}")
+    if record.pool_note:
+        console.print(f"[yellow]pool: {escape(record.pool_note)}[/]")
+
+
+def down(as_json: Json = False) -> None:
+    """Stop everything that `up` started, and training attempts that still run. Fine when nothing runs."""
+    home, _ = _place()
+    console = _console(as_json)
+    with _following(console) as seen:
+        cleared = launch.stop(home, seen=seen)
+    if as_json:
+        print(json.dumps(asdict(cleared)))
+    elif cleared:
+        console.print(f"[bold]down[/] · ended {escape(str(cleared))}")
+    else:
+        console.print(f"nothing runs in {home.root}")
+
+
+def status(as_json: Json = False) -> None:
+    """Show what runs, since when, and what is wrong with it. Exit 0 only when everything is healthy."""
+    home, _ = _place()
+    record = read_record(home)
+    alive = record is not None and record.supervisor.process() is not None
+    healthy = alive and record is not None and record.phase == "ready" and all(_fine(c) for c in record.children)
+    if as_json:
+        shown: dict[str, Any] = record.to_json() if record else {}
+        print(json.dumps({"home": str(home.root), "running": alive, "healthy": healthy, **shown}))
+    elif record is None or not alive:
+        why = f": {record.message}" if record and record.phase == "failed" else ""
+        print(f"nothing runs in {home.root}{why}\nstart it with: forebay up")
+    else:
+        _show(record)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+def bus_init(project: Projects = None, as_json: Json = False) -> None:
+    """Make missing keys and the server's configuration. Old keys stay; a running server takes in new projects."""
+    home, settings = _place()
+    projects = check_projects(tuple(project or ())) or known_projects(home) or (DEFAULT_PROJECT,)
+    bus = Bus(home, settings)
+    before = known_projects(home)
+    record = read_record(home)
+    port = record.nats_port if record else free_port(4222)
+    made = bus.init(projects, port=port)
+    new = [name for name in made.projects if name not in before]
+    reloaded = False
+    running = launch.running(home)
+    server = running.child("nats-server") if running else None
+    if running and server and made.changed:
+        asyncio.run(bus.reload(running.nats_url, server.identity, new or made.projects))
+        supervisor = running.supervisor.process()
+        if supervisor is not None:
+            supervisor.send_signal(signal.SIGHUP)
+        reloaded = True
+    if as_json:
+        print(json.dumps({**asdict(made), "config": str(home.nats_config), "reloaded": reloaded}))
+        return
+    print(f"{len(made.new_identities)} new keys in {home.keys}, configuration in {home.nats_config}")
+    if reloaded:
+        print("the running server has taken it in")
+
+
+def bus_apply(
+    update: Annotated[bool, typer.Option("--update", help="Also change what differs.")] = False,
+    url: Annotated[str | None, typer.Option(help="The bus; default: the one of this home.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make missing streams and durable consumers and compare the rest. Exit 1 when something differs."""
+    home, settings = _place()
+    record = read_record(home)
+    if url is None and record is None:
+        msg = f"no bus is known in {home.root}"
+        raise StartError(msg, "start one with: forebay up, or name it with --url")
+    done = asyncio.run(Bus(home, settings).apply(url or (record.nats_url if record else ""), update=update))
+    if as_json:
+        print(json.dumps([asdict(item) for item in done]))
+    else:
+        for item in done:
+            print(f"{item.action:10} {item.name}")
+            for line in item.differences:
+                print(f"           {line}")
+    if any(item.action == "differs" for item in done):
+        msg = "the bus is not as contracts say"
+        raise LocalError(msg, "change it with: forebay bus apply --update", code="differs")
+
+
+def _place() -> tuple[Home, LocalSettings]:
+    settings = load()
+    return Home(settings.home), settings
+
+
+def _console(as_json: bool) -> Console:
+    return Console(stderr=as_json, highlight=False)
+
+
+@contextlib.contextmanager
+def _following(console: Console) -> Iterator[Callable[[Record], None]]:
+    """Say each step once; on a terminal also show what is being waited for."""
+    said: set[str] = set()
+    with console.status("") as spinner:
+
+        def seen(record: Record) -> None:
+            step = _PHASES.get(record.phase, "")
+            if step and step not in said:
+                said.add(step)
+                console.print(f"[dim]{step}[/]")
+            for child in record.children:
+                if child.state == "healthy" and child.name not in said and record.phase != "stopping":
+                    said.add(child.name)
+                    console.print(f"  {_SIGNS['healthy']} {child.name}")
+            waiting = [
+                f"{c.name} ({c.note or c.state})" for c in record.children if c.state not in {"healthy", "stopped"}
+            ]
+            spinner.update(escape(", ".join(waiting) or step))
+
+        yield seen
+
+
+def _fine(child: ChildRecord) -> bool:
+    return child.state == "healthy" and child.identity.process() is not None
+
+
+def _show(record: Record) -> None:
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "part", "state", "pid", "up", "restarts", ""):
+        table.add_column(column)
+    for child in record.children:
+        up_for = f"{time.time() - child.start:.0f} s" if child.start else ""
+        state = child.state if child.identity.process() or child.state != "healthy" else "gone"
+        table.add_row(
+            _SIGNS.get(state, "·"),
+            child.name,
+            state,
+            str(child.pid or ""),
+            up_for,
+            str(child.restarts),
+            escape(child.note),
+        )
+    console.print(f"{record.phase} · bus {record.nats_url} · projects {', '.join(record.projects)}")
+    console.print(
+        f"pool {record.pool_kind} at {record.pool_dir}" + (f" · {escape(record.pool_note)}" if record.pool_note else "")
+    )
+    console.print(table)

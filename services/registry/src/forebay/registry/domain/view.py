@@ -171,6 +171,10 @@ def node_json(node_id: str, node: Node | None, *, claims: bool = False) -> dict[
         return found
     fields = fields_of(node)
     found["fields"] = {name: several[0].value for name, several in sorted(fields.items())}
+    if "files" in found["fields"]:
+        files = found["fields"]["files"]
+        if isinstance(files, list):
+            found["fields"]["files"] = {"count": len(files), "bytes": sum(size for _, _, size in files)}
     contested = {name: several for name, several in sorted(fields.items()) if is_contested(several)}
     if contested:
         found["contested"] = {name: _claims_json(several) for name, several in contested.items()}

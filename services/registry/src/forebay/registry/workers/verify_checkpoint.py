@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -37,6 +38,7 @@ _MAX_INDEX_BYTES = 50_000_000
 _MAX_FINDINGS = 20
 _MAX_FINDING = 400
 _RETRY_S = 5.0
+_MAX_ENTRIES = 100_000
 _STORAGE_TROUBLE = frozenset({errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN})
 
 
@@ -56,7 +58,7 @@ class CheckpointVerifier:
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:  # noqa: ARG002 a worker's signature
         body = CheckpointWritten.model_validate(item.payload)
-        roots = [Path(root.format(project=item.project, job=body.job)) for root in self._roots]
+        roots = [Path(root.replace("{project}", item.project).replace("{job}", body.job)) for root in self._roots]
         try:
             verdict = await asyncio.to_thread(verify, body, roots)
         except OSError as error:
@@ -85,22 +87,33 @@ def verify(body: CheckpointWritten, roots: Sequence[Path]) -> Verdict:
     folder = _folder(body.uri, roots)
     if isinstance(folder, Verdict):
         return folder
-    unsafe = [f"{file.path}: {why}" for file in body.files if (why := unsafe_path(file.path))]
+    return _unfinished(body, folder) or _changed(body, folder) or _judged(body, folder)
+
+
+def _unfinished(body: CheckpointWritten, folder: Path) -> Verdict | None:
+    """Not there, not safe to look at, or still being written."""
+    unsafe = tuple(f"{file.path}: {why}" for file in body.files if (why := unsafe_path(file.path)))
     if unsafe:
-        return Verdict("corrupt", tuple(unsafe))
+        return Verdict("corrupt", unsafe)
     if not folder.is_dir():
         return Verdict("missing", (f"{folder} is not there",))
-    present = frozenset(
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() or path.is_symlink()
-    )
+    present = {path.relative_to(folder).as_posix() for path in islice(folder.rglob("*"), _MAX_ENTRIES)}
     marker = in_progress_marker([folder.name, *present])
-    if marker is not None:
-        return Verdict("incomplete", (f"marked in progress: {marker}",))
+    return None if marker is None else Verdict("incomplete", (f"marked in progress: {marker}",))
+
+
+def _changed(body: CheckpointWritten, folder: Path) -> Verdict | None:
+    """The files are not those of the event."""
     if checkpoint_digest(body.files) != body.digest:
         return Verdict("corrupt", ("the event's digest is not the digest of the files it lists",))
-    problems = [problem for file in body.files if (problem := _differs(folder, file)) is not None]
-    if problems:
-        return Verdict("missing" if all("not there" in problem for problem in problems) else "corrupt", tuple(problems))
+    problems = tuple(problem for file in body.files if (problem := _differs(folder, file)) is not None)
+    if not problems:
+        return None
+    return Verdict("missing" if all("not there" in problem for problem in problems) else "corrupt", problems)
+
+
+def _judged(body: CheckpointWritten, folder: Path) -> Verdict:
+    """The files are those of the event; say whether they are whole and what they hold."""
     names = frozenset(file.path for file in body.files)
     broken = _broken(folder, names)
     if broken:

@@ -3,8 +3,8 @@
 The folder is the truth across restarts: `lock` (made by the agent with O_EXCL),
 `process.json`, `exit.json` and `log.txt` are the agent's, `inputs.json` is ours.
 README.md holds the agreement with the agent. A process is known by its number and
-its start time, and by the attempt folder in its environment, so that a reused
-number is never taken for it and a child that left its group is still found.
+its start in clock ticks since boot, and by the attempt folder in its environment, so
+that a reused number is never taken for it and a child that left its group is found.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from forebay.scheduler_bridge.ports import AttemptPlan, ExitReport, Observation
 
 ALREADY_RUNNING = 75
 """Exit code of an agent that found the folder's lock taken (EX_TEMPFAIL)."""
-_CLOCK_SLACK_S = 2.0
-"""Start times of one process read twice differ by less, even when the clock is set meanwhile."""
 _TAIL_BYTES = 4096
 AGENT = (sys.executable, "-m", "forebay.cli", "run", "--")
 
@@ -51,8 +49,8 @@ class Surroundings:
 class _Record:
     """process.json as far as it can be trusted."""
 
-    agent: tuple[int, float] | None
-    command: tuple[int, float] | None
+    agent: tuple[int, int] | None
+    command: tuple[int, int] | None
     stage: str
 
 
@@ -119,6 +117,7 @@ class LocalProcesses:
             "FOREBAY_NATS_URL": around.nats_url,
             "FOREBAY_NKEY_FILE": around.nkey_file(plan.project),
             "CUDA_VISIBLE_DEVICES": ",".join(plan.devices),
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         }
         return {**around.variables, **plan.environment, **{name: str(value) for name, value in ours.items()}}
 
@@ -191,19 +190,17 @@ class LocalProcesses:
 
     def _living(self, folder: Path, record: _Record | None) -> Iterator[psutil.Process]:
         """Every process of the attempt: its agent, its command, their sessions, and whoever inherited the folder."""
-        known = [identity for identity in (record.agent, record.command) if identity is not None] if record else []
-        sessions = {pid for pid, start in known if not _is_another(pid, start)}
-        for process in psutil.process_iter():
-            if process.pid == os.getpid():
+        known = {identity for identity in (record.agent, record.command) if identity is not None} if record else set()
+        # A session keeps its number from being reused, unless somebody else has that number now.
+        sessions = {pid for pid, start in known if _start_of(pid) in {None, start}}
+        for pid in psutil.pids():
+            start = _start_of(pid)
+            if start is None or pid == os.getpid():
                 continue
             with suppress(psutil.Error, OSError):
-                if process.status() == psutil.STATUS_ZOMBIE:
-                    continue
-                if (
-                    any(process.pid == pid and _same_start(process, start) for pid, start in known)
-                    or os.getsid(process.pid) in sessions
-                    or _folder_of(process) == str(folder)
-                ):
+                process = psutil.Process(pid)
+                mine = (pid, start) in known or os.getsid(pid) in sessions or _folder_of(process) == str(folder)
+                if mine:
                     yield process
 
 
@@ -225,30 +222,22 @@ def _is_agent(process: psutil.Process, folder: Path) -> bool:
     return False
 
 
-def _same_start(process: psutil.Process, start: float) -> bool:
-    return abs(process.create_time() - start) < _CLOCK_SLACK_S
-
-
-def _is_alive(identity: tuple[int, float] | None) -> bool:
-    if identity is None:
-        return False
+def _start_of(pid: int) -> int | None:
+    """When a living process started, in clock ticks since boot; None for a dead one and for a zombie."""
     try:
-        process = psutil.Process(identity[0])
-        return _same_start(process, identity[1]) and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
 
 
-def _is_another(pid: int, start: float) -> bool:
-    """The number belongs to another process now, and so does the session of that number."""
-    try:
-        return not _same_start(psutil.Process(pid), start)
-    except psutil.NoSuchProcess:
-        return False
+def _is_alive(identity: tuple[int, int] | None) -> bool:
+    return identity is not None and _start_of(identity[0]) == identity[1]
 
 
-def _shown(identity: tuple[int, float] | None) -> str | None:
-    return f"{identity[0]}@{identity[1]:.2f}" if identity else None
+def _shown(identity: tuple[int, int] | None) -> str | None:
+    return f"{identity[0]}@{identity[1]}" if identity else None
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -260,11 +249,9 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _identity(data: Mapping[str, Any], who: str) -> tuple[int, float] | None:
+def _identity(data: Mapping[str, Any], who: str) -> tuple[int, int] | None:
     pid, start = data.get(f"{who}_pid"), data.get(f"{who}_start")
-    if isinstance(pid, int) and pid > 1 and isinstance(start, int | float):
-        return pid, float(start)
-    return None
+    return (pid, start) if isinstance(pid, int) and pid > 1 and isinstance(start, int) else None
 
 
 def _read_record(folder: Path) -> _Record | None:

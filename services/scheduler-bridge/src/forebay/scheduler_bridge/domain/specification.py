@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(
     r"(.*_TOKEN|TOKEN|.*PASSWORD.*|.*PASSWD.*|.*SECRET.*|AWS_.*|.*API_KEY|.*PRIVATE_KEY.*)", re.IGNORECASE
 )
-_OURS = re.compile(r"FOREBAY_.*|CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES", re.IGNORECASE)
+_OURS = re.compile(r"FOREBAY_.*|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,9 @@ def _checks(spec: JobSpec, project: str) -> Iterator[Problem]:
         yield Problem(field="spec", message=message)
     if any("\x00" in word for word in spec.command) or not spec.command[0].strip():
         yield Problem(field="command", message="the first word must name a program, and no word may hold a NUL byte")
+    if spec.working_directory is not None and not spec.working_directory.startswith("/"):
+        message = f"{spec.working_directory!r} is not absolute, and the bridge runs elsewhere; write the whole path"
+        yield Problem(field="working_directory", message=message)
     yield from _inputs(spec)
     yield from _environment(spec)
     yield from _parameters(spec)
@@ -94,6 +97,7 @@ def _inputs(spec: JobSpec) -> Iterator[Problem]:
     named = [("datasets", "dataset", item.name) for item in spec.datasets]
     named += [("models", "model", item.name) for item in spec.models]
     counts: dict[str, int] = {}
+    listed: set[str] = set()
     for field, kind, text in named:
         index = counts[field] = counts.get(field, -1) + 1
         where = f"{field}[{index}].name"
@@ -104,6 +108,9 @@ def _inputs(spec: JobSpec) -> Iterator[Problem]:
             continue
         if logical.kind != kind:
             yield Problem(field=where, message=f"{text!r} names a {logical.kind}; list it under {logical.kind}s")
+        if str(logical) in listed:
+            yield Problem(field=where, message=f"{text!r} is listed twice; list it once, with all its columns")
+        listed.add(str(logical))
         if logical.version == 0:
             yield Problem(field=where, message=f"{text!r}: versions start at v1")
     for index, item in enumerate(spec.datasets):

@@ -90,7 +90,13 @@ EVENTS: tuple[EventSpec, ...] = (
     _row(episodes.EpisodeRejected, _I, "episode.rejected", "#episode", "validation of UploadFinished"),
     _row(episodes.EpisodeWithdrawn, _I, "episode.withdrawn", "#episode", "a person withdraws an episode"),
     _row(episodes.RuleWaived, _I, "dataset.rule-waived", "dataset", "a person waives a rule"),
-    _row(datasets.DatasetVersionCommitted, _I, "dataset.version-committed", "dataset", "a version was read back and compared"),
+    _row(
+        datasets.DatasetVersionCommitted,
+        _I,
+        "dataset.version-committed",
+        "dataset",
+        "a version was read back and compared",
+    ),
     _row(datasets.DatasetTagged, _I, "tag.tagged", "dataset", "a version was committed, or a person tags"),
     _row(datasets.DatasetUntagged, _I, "tag.untagged", "dataset", "a person takes a tag away"),
     _row(datasets.LeaseGranted, _I, "lease.granted", "job", "JobSubmitted, or DatasetTagged for a waiting job"),
@@ -126,7 +132,9 @@ EVENTS: tuple[EventSpec, ...] = (
     _row(jobs.VerdictChanged, _B, "job.verdict-changed", "job", "the dominant cause changed"),
     # the in-pod agent
     _row(jobs.PreflightReported, Part.AGENT, "job.preflight-reported", "job", "the agent checked before the start"),
-    _row(models.CheckpointWritten, Part.AGENT, "checkpoint.written", "#checkpoint", "a checkpoint's files are complete"),
+    _row(
+        models.CheckpointWritten, Part.AGENT, "checkpoint.written", "#checkpoint", "a checkpoint's files are complete"
+    ),
     # registry
     _row(models.CheckpointVerified, _R, "checkpoint.verified", "#checkpoint", "CheckpointWritten"),
     _row(models.ResumeDecided, _R, "job.resume-decided", "job", "an attempt asks where to continue"),
@@ -134,7 +142,13 @@ EVENTS: tuple[EventSpec, ...] = (
     _row(models.EvaluationRecorded, _R, "model.evaluated", "model", "`forebay model evaluate`"),
     _row(models.ModelReleased, _R, "model.released", "model", "`forebay model release`"),
     _row(models.ModelRolledBack, _R, "model.rolled-back", "model", "`forebay model release --rollback`"),
-    _row(models.LineageContradictionFound, _R, "lineage.contradiction-found", "#contradiction", "two facts exclude each other"),
+    _row(
+        models.LineageContradictionFound,
+        _R,
+        "lineage.contradiction-found",
+        "#contradiction",
+        "two facts exclude each other",
+    ),
     # every service
     _row(models.DeadlinePassed, SERVICES, "deadline.passed", "part", "a deadline that the service stored has passed"),
 )

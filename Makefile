@@ -1,0 +1,63 @@
+# Forebay. `make help` lists the targets; `make demo` and `make test` need nothing but Python 3.11 and make.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+UV_VERSION := 0.13.9
+TOOLS := .tools/uv
+# An uv that is already there is used; else a pinned one goes into the work tree.
+UV := $(or $(shell command -v uv 2>/dev/null),$(TOOLS)/bin/uv)
+RUN := $(UV) run --no-sync
+SOURCES := contracts/src runtime/src sdk/src deploy/local/src $(wildcard services/*/src)
+MEMBER_TESTS := $(wildcard contracts/tests runtime/tests sdk/tests deploy/local/tests services/*/tests)
+DATASET ?=
+KILLS ?= 1000
+
+.PHONY: help setup demo test verify format generate chaos bench-bus bench-rebuild clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
+
+$(TOOLS)/bin/uv:
+	@mkdir -p .tools
+	@python3 -m venv $(TOOLS) >/dev/null 2>&1 && $(TOOLS)/bin/python -m pip install --quiet uv==$(UV_VERSION) \
+	  || { rm -rf $(TOOLS) && python3 -m pip install --quiet --target $(TOOLS) uv==$(UV_VERSION); } \
+	  || { echo "uv could not be installed: it needs python3-venv or python3-pip" >&2; exit 1; }
+
+setup: $(UV) ## Install everything from the lock file into .venv (and uv into .tools when it is missing)
+	@$(UV) sync --locked --quiet
+
+demo: setup ## Run the whole story; DATASET=folder takes any LeRobot v3.0 dataset instead of the recorded one
+	@$(RUN) python examples/demo.py $(if $(DATASET),--dataset "$(DATASET)")
+
+test: setup ## Run every test, real servers included
+	@$(RUN) pytest -q
+
+verify: setup ## Check generated files, lint, types, layers, spelling and the lock file
+	$(RUN) python -m forebay.contracts.generate --check
+	$(RUN) ruff check --quiet .
+	$(RUN) ruff format --check --quiet .
+	$(RUN) mypy $(SOURCES) tests $(wildcard examples/*.py)
+	@$(foreach folder,$(MEMBER_TESTS),echo "mypy $(folder)" && $(RUN) mypy --no-error-summary $(folder) &&) true
+	$(RUN) lint-imports --no-logo
+	$(RUN) codespell
+	$(UV) lock --check --quiet
+
+format: setup ## Format the code and mend what the linter can mend
+	$(RUN) ruff check --fix --quiet .
+	$(RUN) ruff format --quiet .
+
+generate: setup ## Write schemas, AsyncAPI, permissions, streams and tables from the table of events
+	$(RUN) python -m forebay.contracts.generate
+
+chaos: setup ## Kill random services KILLS times while the chain runs, then compare every digest
+	$(RUN) python -m tests.chaos --kills $(KILLS)
+
+bench-bus: setup ## Publish and consume against bare nats-py, one JSON line per figure
+	@$(RUN) python -m tests.performance.bench_bus
+
+bench-rebuild: setup ## Fold the registry's documents from a log, one JSON line per figure
+	@$(RUN) python -m tests.performance.bench_rebuild
+
+clean: ## Remove what was built (stops nothing; see: forebay down)
+	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -39,8 +39,8 @@ _QUEUE_MOVES = (
     jobs.JobFailed,
     jobs.JobCancelled,
 )
-_NO_VERDICT = (jobs.VerdictChanged, jobs.RuntimeFactRecorded, jobs.AttemptEnded)
-"""They change no cause, or what they lead to is decided with them and judged when it is on record."""
+_NO_VERDICT = (jobs.VerdictChanged, jobs.RuntimeFactRecorded)
+"""They change no cause."""
 
 
 def known_of(state: State, job: Job, total: Amount) -> readiness.Known:
@@ -93,11 +93,15 @@ class Bridge:
         touched = list(_touched(state, recorded))
         given = [action for job in touched for action in self._gate(state, decided, job, now)]
         given += [action for job in touched for action in _attempt(decided, job, recorded.body)]
-        yield from given
         if isinstance(recorded.body, _QUEUE_MOVES):
-            yield from self._queue(state, Decided(pending, given))
-        if not isinstance(recorded.body, _NO_VERDICT):
-            for job in touched:
+            given += self._queue(state, Decided(pending, given))
+        yield from given
+        if isinstance(recorded.body, _NO_VERDICT):
+            return
+        # A job that something was just decided about is judged when that is on record.
+        moving = {(action.project, getattr(action.body, "job", "")) for action in given if isinstance(action, Emit)}
+        for job in touched:
+            if (job.project, job.id) not in moving:
                 yield from self._verdict(state, decided, job, now)
 
     def _gate(self, state: State, decided: Decided, job: Job, now: datetime) -> Iterator[Action]:

@@ -18,9 +18,9 @@ Status = Literal["complete", "inexact", "weights-only", "incomplete", "corrupt",
 _MARKER = re.compile(
     r"\.(tmp|incomplete|inprogress|in_progress|partial)$|^\.(tmp|incomplete|inprogress)", re.IGNORECASE
 )
-OWN_STATE = "state.json"
+TOP_STATES = ("state.json", "trainer_state.json")
 LEROBOT_STEP = "training_state/training_step.json"
-STATE_FILES = (OWN_STATE, LEROBOT_STEP)
+STATE_FILES = (*TOP_STATES, LEROBOT_STEP)
 """Small JSON files that say the step."""
 
 
@@ -66,15 +66,18 @@ def _weights(names: frozenset[str], folder: str) -> bool:
 
 
 def _own(names: frozenset[str], state: Mapping[str, Any]) -> Parts:
-    said = state.get(OWN_STATE)
-    problems = () if OWN_STATE not in names or isinstance(said, dict) else (f"{OWN_STATE} is not a JSON object",)
-    own: dict[str, Any] = said if isinstance(said, dict) else {}
+    """Forebay's layout, and others that keep the same parts in files of similar names at the top."""
+    said = {name: state[name] for name in TOP_STATES if name in names}
+    problems = tuple(f"{name} is not a JSON object" for name, found in said.items() if not isinstance(found, dict))
+    own: dict[str, Any] = {}
+    for found in said.values():
+        own |= found if isinstance(found, dict) else {}
     return Parts(
         weights=_weights(names, ""),
-        optimizer="optimizer.safetensors" in names,
-        step=_step(own.get("step")),
-        scheduler=own.get("scheduler") is not None,
-        rng=own.get("rng") is not None,
+        optimizer=any(name.startswith("optimizer") for name in names),
+        step=_step(own.get("step", own.get("global_step"))),
+        scheduler=own.get("scheduler") is not None or any(name.startswith("scheduler") for name in names),
+        rng=own.get("rng") is not None or any(name.startswith("rng") for name in names),
         problems=problems,
     )
 

@@ -16,6 +16,7 @@ from forebay.registry.domain.nodes import (
     CHECKPOINT,
     CONTRADICTION,
     EVALUATION,
+    RELEASE,
     Fact,
     Node,
     attempt_id,
@@ -252,10 +253,11 @@ def _of_model(state: State, project: str, node: Node) -> Iterator[Contradiction]
             events=tuple(fact.event for fact in node.facts),
             settled=False,
         )
-    for child in children(state, project, node.id, EVALUATION):
-        evaluation = get(state, project, child)
-        if evaluation is not None:
-            yield from _other_artefact(evaluation, node)
+    for kind in (EVALUATION, RELEASE):
+        for child in children(state, project, node.id, kind):
+            bound = get(state, project, child)
+            if bound is not None:
+                yield from _other_artefact(bound, node)
 
 
 def _other_artefact(node: Node, model: Node | None) -> Iterator[Contradiction]:

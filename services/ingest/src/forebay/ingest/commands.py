@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from forebay.ingest.domain.breach import MAX_TEXT, printable
+from forebay.ingest.domain.breach import REPORT_TEXT, printable
 from forebay.ingest.domain.rules import RULES, RULES_VERSION
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _show(path: Path, report: Report, console: Console) -> None:
         for breach in report.breaches[:_SHOWN]:
             episodes = "all" if breach.episodes is None else ", ".join(map(str, breach.episodes[:8])) or "-"
             colour = _COLOURS[breach.severity]
-            message = escape(printable(breach.message, 2 * MAX_TEXT))
+            message = escape(printable(breach.message, REPORT_TEXT))
             table.add_row(breach.rule.id, f"[{colour}]{breach.severity}[/]", episodes, message)
         console.print(table)
         if len(report.breaches) > _SHOWN:

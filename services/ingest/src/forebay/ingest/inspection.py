@@ -193,9 +193,16 @@ class _Inspector:
         for name, why in self._distrusted.items():
             self._unreadable.add(name)
             hit = None if name.startswith("meta/") else tuple(users.get(name, ()))
-            text = f"{name}: {why}"
             self._breaches.append(
-                Breach(rule=rules.MANIFEST, episodes=hit, file=name, expected="as announced", found=why, message=text)
+                Breach(
+                    rule=rules.MANIFEST,
+                    lowered="warning" if hit == () else None,
+                    episodes=hit,
+                    file=name,
+                    expected="as announced",
+                    found=why,
+                    message=f"{name}: {why}",
+                )
             )
         for name, why in self._folder.refused.items():
             if name in users or name.startswith("meta/"):

@@ -64,6 +64,7 @@ class CommittedVersion:
     episodes: FileRef
     manifest: FileRef
     bytes: int
+    format: str = FORMAT
     adopted: bool
     """True when an earlier run had written it already."""
 

@@ -51,6 +51,7 @@ class EpisodeTable:
         self.episodes: list[Episode] = []
         self.breaches: list[Breach] = []
         self.entries = 0
+        self._refused: set[Any] = set()
         self.complete = True
         """False: a whole file could not be used, so other episodes may exist."""
 
@@ -64,7 +65,8 @@ class EpisodeTable:
             except UnreadableFileError as error:
                 self.complete = False
                 self.breaches.append(_unreadable(name, str(error)))
-        self.episodes.sort(key=lambda episode: episode.index)
+        usable = (episode for episode in self.episodes if episode.index not in self._refused)
+        self.episodes = sorted(usable, key=lambda episode: episode.index)
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
         with ParquetTable(self._folder.path(name)) as table:
@@ -93,7 +95,7 @@ class EpisodeTable:
             problem = "it is listed twice"
         if problem is not None:
             self._refuse(index if numbered else None, name, f"{who}: {problem}")
-            self.episodes = [episode for episode in self.episodes if episode.index != index]
+            self._refused.add(index)
             return
         seen.add(index)
         try:

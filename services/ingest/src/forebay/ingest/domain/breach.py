@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from forebay.contracts.v1.episodes import Finding
 from forebay.ingest.domain.rules import Rule, Severity
 
-MAX_TEXT = 400
-"""Longest text taken over from an upload into a finding."""
+MAX_TEXT = 200
+"""Longest text taken over from an upload into a finding that travels in an event."""
+REPORT_TEXT = 2000
+"""The same in a report."""
 MAX_LISTED = 12
 """Longest list written out in a sentence."""
 
@@ -37,20 +39,20 @@ class Breach:
     def dataset_wide(self) -> bool:
         return self.episodes is None
 
-    def finding(self, episode: int | None = None) -> Finding:
+    def finding(self, episode: int | None = None, *, limit: int = MAX_TEXT) -> Finding:
         """The finding as it travels; names the episode when exactly one is hit."""
         if episode is None and self.episodes is not None and len(self.episodes) == 1:
             episode = self.episodes[0]
         return Finding(
             rule=self.rule.id,
             severity=self.severity,
-            message=printable(self.message, 2 * MAX_TEXT),
+            message=printable(self.message, 2 * limit),
             episode=episode,
-            feature=_maybe(self.feature),
-            file=_maybe(self.file),
+            feature=_maybe(self.feature, limit),
+            file=_maybe(self.file, limit),
             frame=self.frame,
-            expected=_maybe(self.expected),
-            found=_maybe(self.found),
+            expected=_maybe(self.expected, limit),
+            found=_maybe(self.found, limit),
         )
 
 
@@ -67,5 +69,5 @@ def listed(values: tuple[object, ...] | list[object] | list[int] | list[str]) ->
     return f"{head} and {rest} more" if rest > 0 else head
 
 
-def _maybe(text: str | None) -> str | None:
-    return None if text is None else printable(text)
+def _maybe(text: str | None, limit: int) -> str | None:
+    return None if text is None else printable(text, limit)

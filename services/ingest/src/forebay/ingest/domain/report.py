@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from forebay.contracts.v1.episodes import Finding
 from forebay.ingest.domain import rules
-from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.breach import REPORT_TEXT, Breach
 
 Outcome = Literal["accept", "accept_with_warning", "hold", "reject", "incomplete", "empty", "truncated", "partial"]
 EpisodeOutcome = Literal["accept", "accept_with_warning", "hold", "reject"]
 
 GOOD = ("accept", "accept_with_warning")
-MAX_FINDINGS = 20
+MAX_FINDINGS = 12
 """Findings that travel with one episode's verdict; the report has them all."""
 
 
@@ -62,7 +62,7 @@ class Report:
         keys = ("rule", "severity", "episode", "feature", "file", "frame", "expected", "found", "message")
         findings = []
         for breach in self.breaches:
-            entry = breach.finding().model_dump(mode="json")
+            entry = breach.finding(limit=REPORT_TEXT).model_dump(mode="json")
             ordered: dict[str, Any] = {key: entry[key] for key in keys}
             if breach.episodes is not None and len(breach.episodes) > 1:
                 ordered["episodes"] = list(breach.episodes)

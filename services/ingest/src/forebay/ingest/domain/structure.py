@@ -11,6 +11,9 @@ from forebay.ingest.domain.info_file import INFO_FILE
 from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.domain.signals import EpisodeScan
 
+MAX_TASK_BYTES = 16 * 1024
+"""Task texts of one episode; they travel in events."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointer:
@@ -277,6 +280,19 @@ def check_tasks(episode: Episode, scan: EpisodeScan, tasks: Mapping[int, str]) -
             )
         ]
     texts = {tasks[task] for task in scan.tasks}
+    size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    if size > MAX_TASK_BYTES:
+        return [
+            Breach(
+                rule=rules.EPISODE_ROW,
+                episodes=(episode.index,),
+                feature="task_index",
+                file="meta/tasks.parquet",
+                expected=f"at most {MAX_TASK_BYTES} bytes of task text",
+                found=f"{size} bytes",
+                message=f"episode {episode.index}: its {len(texts)} tasks have {size} bytes of text, at most {MAX_TASK_BYTES} are carried",
+            )
+        ]
     if own is None or own == texts:
         return []
     return [

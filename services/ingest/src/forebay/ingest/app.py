@@ -1,0 +1,57 @@
+"""Puts ingest together: settings, adapters, workers, service. The only composition root."""
+
+from __future__ import annotations
+
+from forebay.contracts.parts import Part
+from forebay.ingest import questions
+from forebay.ingest.domain import tagging
+from forebay.ingest.domain.decide import CONVERT, VALIDATE, decide
+from forebay.ingest.domain.documents import DOCUMENTS
+from forebay.ingest.domain.evolve import FOLD_VERSION, READS, evolve
+from forebay.ingest.settings import IngestSettings
+from forebay.runtime.app import run_service
+from forebay.runtime.machine import Service
+from forebay.runtime.settings import load_settings
+from forebay.runtime.work import Worker
+
+
+def definition() -> Service:
+    """The service in pure functions; `forebay rebuild` uses it without I/O."""
+    return Service(
+        part=Part.INGEST,
+        fold_version=FOLD_VERSION,
+        documents=DOCUMENTS,
+        reads=READS,
+        evolve=evolve,
+        decide=decide,
+        commands={"tag": tagging.tag, "untag": tagging.untag},
+        questions={
+            "datasets": questions.datasets,
+            "dataset": questions.dataset,
+            "upload": questions.upload,
+            "episodes": questions.episodes,
+        },
+    )
+
+
+def workers(settings: IngestSettings) -> dict[str, Worker]:
+    """What does the long work."""
+    # pyarrow, PyAV and Lance take a second to import: `definition` and the CLI do without them
+    from forebay.ingest.adapters.landing_folder import LandingFolders  # noqa: PLC0415
+    from forebay.ingest.adapters.report_files import ReportFiles  # noqa: PLC0415
+    from forebay.ingest.workers.convert import Converter  # noqa: PLC0415
+    from forebay.ingest.workers.validate import Validator  # noqa: PLC0415
+
+    pool = settings.pool_folder
+    landings = LandingFolders(pool)
+    return {
+        VALIDATE: Validator(landings, ReportFiles(pool)),
+        CONVERT: Converter(landings, pool / "datasets"),
+    }
+
+
+async def run() -> None:
+    """Run until told to stop."""
+    settings = load_settings(IngestSettings)
+    # one of each: a dataset's uploads follow each other anyway, and decoding uses every core
+    await run_service(definition(), settings, workers(settings), concurrency={VALIDATE: 1, CONVERT: 1})

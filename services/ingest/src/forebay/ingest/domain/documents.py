@@ -1,0 +1,267 @@
+"""What ingest remembers: uploads, episodes, datasets, versions, tags, leases and the models it has heard of."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from forebay.runtime.documents import Document
+
+
+def place(project: str, name: str) -> str:
+    """Keys of one project lie together, so that they can be paged."""
+    return f"{project}/{name}"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an upload's list of files lies."""
+
+    uri: str
+    sha256: str
+    bytes: int
+
+
+class Upload(Document, frozen=True, kw_only=True):
+    """One delivery of files into one dataset."""
+
+    kind: ClassVar[str] = "upload"
+    indexed: ClassVar[tuple[str, ...]] = ("dataset_key",)
+
+    project: str
+    id: str
+    dataset: str
+    source_ref: str = ""
+    source_revision: str | None = None
+    landing_uri: str = ""
+    expected_episodes: int = 0
+    state: str = "ARRIVING"
+    """ARRIVING, WAITING (for another upload of the dataset), VALIDATING, CONVERTING, COMMITTED, REFUSED."""
+    uploaded: int = 0
+    highest: int = -1
+    """Highest source index that was heard of."""
+    announced: int | None = None
+    """Episodes that UploadFinished counted; None until it came."""
+    manifest: Manifest | None = None
+    accepted: int = 0
+    held: int = 0
+    rejected: int = 0
+    version: int | None = None
+    """The version that holds its accepted episodes, or will."""
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.id)
+
+    @property
+    def dataset_key(self) -> str:
+        return place(self.project, self.dataset)
+
+    @property
+    def judged(self) -> int:
+        return self.accepted + self.held + self.rejected
+
+    @property
+    def complete(self) -> bool:
+        """Everything that was announced has been heard of."""
+        return self.announced is not None and self.uploaded >= self.announced
+
+
+class Episode(Document, frozen=True, kw_only=True):
+    """One episode and its verdict."""
+
+    kind: ClassVar[str] = "episode"
+    indexed: ClassVar[tuple[str, ...]] = ("upload_key",)
+
+    project: str
+    id: str
+    upload: str
+    dataset: str
+    source_index: int
+    length: int
+    tasks: tuple[str, ...] = ()
+    state: str = "UPLOADED"
+    """UPLOADED, ACCEPTED, HELD, REJECTED, WITHDRAWN."""
+    rules_version: str | None = None
+    rules: tuple[str, ...] = ()
+    """Rules that its verdict names, worst first."""
+    message: str | None = None
+    """The first finding in words."""
+    sha256: str | None = None
+    """Digest of its rows."""
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.id)
+
+    @property
+    def upload_key(self) -> str:
+        return place(self.project, self.upload)
+
+
+class Recording(Document, frozen=True, kw_only=True):
+    """Which accepted episode of a dataset has these very rows."""
+
+    kind: ClassVar[str] = "recording"
+
+    project: str
+    dataset: str
+    sha256: str
+    episode: str
+
+    @property
+    def key(self) -> str:
+        return recording_key(self.project, self.dataset, self.sha256)
+
+
+def recording_key(project: str, dataset: str, sha256: str) -> str:
+    return f"{project}/{dataset}/{sha256}"
+
+
+class Dataset(Document, frozen=True, kw_only=True):
+    """A name that versions are committed under."""
+
+    kind: ClassVar[str] = "dataset"
+
+    project: str
+    name: str
+    latest: int = 0
+    """Highest committed version number."""
+    active: str | None = None
+    """The upload that is being checked or converted: one at a time, so that versions follow each other."""
+    waiting: tuple[str, ...] = ()
+    """Complete uploads that come after it, oldest first."""
+    sources: tuple[str, ...] = ()
+    """Uploads whose episodes are in the latest version, oldest first."""
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.name)
+
+
+class Version(Document, frozen=True, kw_only=True):
+    """One committed version."""
+
+    kind: ClassVar[str] = "version"
+    indexed: ClassVar[tuple[str, ...]] = ("dataset_key",)
+
+    project: str
+    dataset: str
+    number: int
+    root: str
+    access_plan: str
+    manifest_sha256: str
+    episodes_uri: str
+    episode_count: int
+    frame_count: int
+    bytes: int
+    accepted: bool = False
+    """True once a tag named it, false again when `train-ready` was taken from it."""
+
+    @property
+    def key(self) -> str:
+        return version_key(self.project, self.dataset, self.number)
+
+    @property
+    def dataset_key(self) -> str:
+        return place(self.project, self.dataset)
+
+
+def version_key(project: str, dataset: str, number: int) -> str:
+    return f"{project}/{dataset}/{number:09d}"
+
+
+class Tag(Document, frozen=True, kw_only=True):
+    """A movable name for one version."""
+
+    kind: ClassVar[str] = "tag"
+    indexed: ClassVar[tuple[str, ...]] = ("dataset_key",)
+
+    project: str
+    dataset: str
+    name: str
+    number: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.project}/{self.dataset}/{self.name}"
+
+    @property
+    def dataset_key(self) -> str:
+        return place(self.project, self.dataset)
+
+
+class Model(Document, frozen=True, kw_only=True):
+    """A registered model version, as an input of jobs."""
+
+    kind: ClassVar[str] = "model"
+
+    project: str
+    name: str
+    number: int
+    uri: str
+    artefact_sha256: str
+
+    @property
+    def key(self) -> str:
+        return version_key(self.project, self.name, self.number)
+
+
+class ModelName(Document, frozen=True, kw_only=True):
+    """A model's name with its newest version, and what its release channels point at."""
+
+    kind: ClassVar[str] = "model-name"
+
+    project: str
+    name: str
+    latest: int = 0
+    channels: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.name)
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """One input of a job. `number` is set the first time the name resolves and never again."""
+
+    kind: str
+    logical: str
+    name: str
+    selector: str
+    columns: tuple[str, ...] = ()
+    episodes: tuple[int, int] | None = None
+    number: int | None = None
+
+
+class Lease(Document, frozen=True, kw_only=True):
+    """What a job holds, or waits to hold."""
+
+    kind: ClassVar[str] = "lease"
+    indexed: ClassVar[tuple[str, ...]] = ("waits_for",)
+
+    project: str
+    job: str
+    state: str = "WAITING"
+    """WAITING, GRANTED, RELEASED (after a grant), OVER (the job ended without one)."""
+    pins: tuple[Pin, ...] = ()
+    ended: str | None = None
+    """Why the job is over."""
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.job)
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """`dataset:<project>/<name>` of every input, while the job waits."""
+        if self.state != "WAITING":
+            return ()
+        return tuple(dict.fromkeys(waiting_for(self.project, pin.kind, pin.name) for pin in self.pins))
+
+
+def waiting_for(project: str, kind: str, name: str) -> str:
+    return f"{kind}:{project}/{name}"
+
+
+DOCUMENTS: tuple[type[Document], ...] = (Upload, Episode, Recording, Dataset, Version, Tag, Model, ModelName, Lease)

@@ -1,0 +1,357 @@
+"""Folds events into ingest's documents. Pure; nothing but the log decides what they say."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.envelope import Recorded
+from forebay.contracts.errors import InvalidNameError
+from forebay.contracts.identifiers import parse_logical_name, stable_id
+from forebay.contracts.v1 import datasets, episodes, jobs, models
+from forebay.ingest.domain.documents import (
+    Dataset,
+    Episode,
+    Lease,
+    Manifest,
+    Model,
+    ModelName,
+    Pin,
+    Recording,
+    Tag,
+    Upload,
+    Version,
+    place,
+    version_key,
+    waiting_for,
+)
+from forebay.ingest.domain.resolve import TRAIN_READY, resolve
+from forebay.runtime.state import Fold
+
+FOLD_VERSION = 1
+MAX_SOURCE_INDEX = 10_000_000
+"""Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
+
+READS: frozenset[type[EventBody]] = frozenset(
+    {
+        episodes.UploadStarted,
+        episodes.EpisodeUploaded,
+        episodes.UploadFinished,
+        episodes.EpisodeAccepted,
+        episodes.EpisodeHeld,
+        episodes.EpisodeRejected,
+        episodes.EpisodeWithdrawn,
+        datasets.DatasetVersionCommitted,
+        datasets.DatasetTagged,
+        datasets.DatasetUntagged,
+        datasets.LeaseGranted,
+        datasets.LeaseReleased,
+        models.ModelVersionRegistered,
+        models.ModelReleased,
+        models.ModelRolledBack,
+        jobs.JobSubmitted,
+        jobs.JobSucceeded,
+        jobs.JobFailed,
+        jobs.JobCancelled,
+    }
+)
+
+
+def episode_id(project: str, dataset: str, upload: str, source_index: int) -> str:
+    """The stable id of an episode, as the collector makes it."""
+    return "ep-" + stable_id(project, dataset, upload, source_index)[:24]
+
+
+def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
+    """Change the documents that one event touches."""
+    _of_uploads(fold, recorded.project, recorded.body)
+    _of_datasets(fold, recorded.project, recorded.body)
+    _of_jobs(fold, recorded.project, recorded.body)
+
+
+def _of_uploads(fold: Fold, project: str, body: EventBody) -> None:
+    match body:
+        case episodes.UploadStarted():
+            _upload_started(fold, project, body)
+        case episodes.EpisodeUploaded():
+            _episode_uploaded(fold, project, body)
+        case episodes.UploadFinished():
+            _upload_finished(fold, project, body)
+        case episodes.EpisodeAccepted() | episodes.EpisodeHeld() | episodes.EpisodeRejected():
+            _episode_judged(fold, project, body)
+        case episodes.EpisodeWithdrawn(episode=id_):
+            episode = fold.get(Episode, place(project, id_))
+            if episode is not None:
+                fold.put(replace(episode, state="WITHDRAWN"))
+        case _:
+            pass
+
+
+def _of_datasets(fold: Fold, project: str, body: EventBody) -> None:
+    match body:
+        case datasets.DatasetVersionCommitted():
+            _version_committed(fold, project, body)
+        case datasets.DatasetTagged():
+            _tagged(fold, project, body)
+        case datasets.DatasetUntagged():
+            _untagged(fold, project, body)
+        case models.ModelVersionRegistered():
+            _model_registered(fold, project, body)
+        case models.ModelReleased(model=model, channel=channel, number=number):
+            _channel_moved(fold, project, model, channel, number)
+        case models.ModelRolledBack(model=model, channel=channel, to_number=number):
+            _channel_moved(fold, project, model, channel, number)
+        case _:
+            pass
+
+
+def _of_jobs(fold: Fold, project: str, body: EventBody) -> None:
+    match body:
+        case jobs.JobSubmitted():
+            _job_submitted(fold, project, body)
+        case datasets.LeaseGranted(job=job):
+            _change_lease(fold, project, job, state="GRANTED")
+        case datasets.LeaseReleased(job=job):
+            _change_lease(fold, project, job, state="RELEASED")
+        case jobs.JobSucceeded(job=job) | jobs.JobFailed(job=job) | jobs.JobCancelled(job=job):
+            _job_ended(fold, project, job, body.event)
+        case _:
+            pass
+
+
+# uploads
+
+
+def _upload_started(fold: Fold, project: str, body: episodes.UploadStarted) -> None:
+    if fold.get(Upload, place(project, body.upload)) is not None:
+        return
+    fold.put(
+        Upload(
+            project=project,
+            id=body.upload,
+            dataset=body.dataset,
+            source_ref=body.source_ref,
+            source_revision=body.source_revision,
+            landing_uri=body.landing_uri,
+            expected_episodes=body.expected_episodes,
+        )
+    )
+    if fold.get(Dataset, place(project, body.dataset)) is None:
+        fold.put(Dataset(project=project, name=body.dataset))
+
+
+def _episode_uploaded(fold: Fold, project: str, body: episodes.EpisodeUploaded) -> None:
+    upload = fold.get(Upload, place(project, body.upload))
+    known = body.episode == episode_id(project, body.dataset, body.upload, body.source_index)
+    if upload is None or upload.dataset != body.dataset or not known or body.source_index > MAX_SOURCE_INDEX:
+        return  # a foreign id: nothing that ingest could find again under it
+    if fold.get(Episode, place(project, body.episode)) is not None:
+        return
+    fold.put(
+        Episode(
+            project=project,
+            id=body.episode,
+            upload=body.upload,
+            dataset=body.dataset,
+            source_index=body.source_index,
+            length=body.length,
+            tasks=body.tasks,
+        )
+    )
+    _advance(fold, replace(upload, uploaded=upload.uploaded + 1, highest=max(upload.highest, body.source_index)))
+
+
+def _upload_finished(fold: Fold, project: str, body: episodes.UploadFinished) -> None:
+    upload = fold.get(Upload, place(project, body.upload))
+    if upload is None or upload.dataset != body.dataset or upload.announced is not None:
+        return
+    manifest = Manifest(uri=body.manifest.uri, sha256=body.manifest.sha256, bytes=body.manifest.bytes)
+    _advance(fold, replace(upload, announced=body.episodes, manifest=manifest))
+
+
+def _advance(fold: Fold, upload: Upload) -> None:
+    """An upload that is complete is checked at once, or after the others of its dataset."""
+    dataset = fold.get(Dataset, upload.dataset_key) or Dataset(project=upload.project, name=upload.dataset)
+    if upload.state == "ARRIVING" and upload.complete:
+        if dataset.active is None:
+            upload = replace(upload, state="VALIDATING")
+            fold.put(replace(dataset, active=upload.id))
+        else:
+            upload = replace(upload, state="WAITING")
+            fold.put(replace(dataset, waiting=(*dataset.waiting, upload.id)))
+    fold.put(upload)
+    _after_verdicts(fold, upload)
+
+
+def _episode_judged(
+    fold: Fold,
+    project: str,
+    body: episodes.EpisodeAccepted | episodes.EpisodeHeld | episodes.EpisodeRejected,
+) -> None:
+    episode = fold.get(Episode, place(project, body.episode))
+    upload = fold.get(Upload, place(project, body.upload))
+    if episode is None or upload is None or episode.state != "UPLOADED":
+        return
+    accepted = isinstance(body, episodes.EpisodeAccepted)
+    findings = body.warnings if isinstance(body, episodes.EpisodeAccepted) else body.findings
+    state = "ACCEPTED" if accepted else ("HELD" if isinstance(body, episodes.EpisodeHeld) else "REJECTED")
+    fold.put(
+        replace(
+            episode,
+            state=state,
+            length=body.length,
+            rules_version=body.rules_version,
+            rules=tuple(dict.fromkeys(finding.rule for finding in findings)),
+            message=findings[0].message if findings else None,
+            sha256=body.sha256 if isinstance(body, episodes.EpisodeAccepted) else None,
+            tasks=body.tasks if isinstance(body, episodes.EpisodeAccepted) else episode.tasks,
+        )
+    )
+    if isinstance(body, episodes.EpisodeAccepted) and body.sha256 is not None:
+        recording = Recording(project=project, dataset=body.dataset, sha256=body.sha256, episode=body.episode)
+        if fold.get(Recording, recording.key) is None:
+            fold.put(recording)
+    changed = replace(
+        upload,
+        accepted=upload.accepted + (state == "ACCEPTED"),
+        held=upload.held + (state == "HELD"),
+        rejected=upload.rejected + (state == "REJECTED"),
+    )
+    fold.put(changed)
+    _after_verdicts(fold, changed)
+
+
+def _after_verdicts(fold: Fold, upload: Upload) -> None:
+    """With the last verdict the accepted episodes go on; an upload without any makes room for the next."""
+    if upload.state != "VALIDATING" or upload.judged < upload.uploaded:
+        return
+    dataset = fold.get(Dataset, upload.dataset_key)
+    if dataset is None:
+        return
+    if upload.accepted:
+        fold.put(replace(upload, state="CONVERTING", version=dataset.latest + 1))
+        return
+    fold.put(replace(upload, state="REFUSED"))
+    _start_next(fold, dataset)
+
+
+def _start_next(fold: Fold, dataset: Dataset) -> None:
+    following = dataset.waiting[0] if dataset.waiting else None
+    changed = replace(dataset, active=following, waiting=dataset.waiting[1:])
+    fold.put(changed)
+    upload = fold.get(Upload, place(dataset.project, following)) if following else None
+    if upload is not None:
+        started = replace(upload, state="VALIDATING")
+        fold.put(started)
+        _after_verdicts(fold, started)
+
+
+# versions and tags
+
+
+def _version_committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted) -> None:
+    if fold.get(Version, version_key(project, body.dataset, body.number)) is not None:
+        return
+    fold.put(
+        Version(
+            project=project,
+            dataset=body.dataset,
+            number=body.number,
+            root=body.root,
+            access_plan=body.access_plan,
+            manifest_sha256=body.manifest_sha256,
+            episodes_uri=body.episodes.uri,
+            episode_count=body.episode_count,
+            frame_count=body.frame_count,
+            bytes=body.bytes,
+        )
+    )
+    dataset = fold.get(Dataset, place(project, body.dataset)) or Dataset(project=project, name=body.dataset)
+    dataset = replace(dataset, latest=max(dataset.latest, body.number), sources=body.uploads)
+    fold.put(dataset)
+    active = fold.get(Upload, place(project, dataset.active)) if dataset.active else None
+    if active is not None and active.version == body.number:
+        fold.put(replace(active, state="COMMITTED"))
+        _start_next(fold, dataset)
+    _pin_waiting(fold, project, "dataset", body.dataset)
+
+
+def _tagged(fold: Fold, project: str, body: datasets.DatasetTagged) -> None:
+    version = fold.get(Version, version_key(project, body.dataset, body.number))
+    if version is None:
+        return
+    fold.put(replace(version, accepted=True))
+    fold.put(Tag(project=project, dataset=body.dataset, name=body.tag, number=body.number))
+    _pin_waiting(fold, project, "dataset", body.dataset)
+
+
+def _untagged(fold: Fold, project: str, body: datasets.DatasetUntagged) -> None:
+    tag = fold.get(Tag, f"{project}/{body.dataset}/{body.tag}")
+    if tag is not None and tag.number == body.number:
+        fold.delete(Tag, tag.key)
+    version = fold.get(Version, version_key(project, body.dataset, body.number))
+    if version is not None and body.tag == TRAIN_READY:
+        fold.put(replace(version, accepted=False))
+
+
+def _model_registered(fold: Fold, project: str, body: models.ModelVersionRegistered) -> None:
+    model = Model(
+        project=project, name=body.model, number=body.number, uri=body.uri, artefact_sha256=body.artefact_sha256
+    )
+    if fold.get(Model, model.key) is not None:
+        return
+    fold.put(model)
+    known = fold.get(ModelName, place(project, body.model)) or ModelName(project=project, name=body.model)
+    fold.put(replace(known, latest=max(body.number, known.latest)))
+    _pin_waiting(fold, project, "model", body.model)
+
+
+def _channel_moved(fold: Fold, project: str, model: str, channel: str, number: int) -> None:
+    known = fold.get(ModelName, place(project, model)) or ModelName(project=project, name=model)
+    fold.put(replace(known, channels={**known.channels, channel: number}))
+    _pin_waiting(fold, project, "model", model)
+
+
+# leases
+
+
+def _job_submitted(fold: Fold, project: str, body: jobs.JobSubmitted) -> None:
+    if fold.get(Lease, place(project, body.job)) is not None:
+        return
+    pins = [_pin("dataset", d.name, columns=d.columns, episodes=d.episodes) for d in body.spec.datasets]
+    pins += [_pin("model", m.name) for m in body.spec.models]
+    _put_pinned(fold, Lease(project=project, job=body.job, pins=tuple(pins)))
+
+
+def _pin(kind: str, text: str, *, columns: tuple[str, ...] = (), episodes: tuple[int, int] | None = None) -> Pin:
+    try:
+        name = parse_logical_name(text, kind=kind)
+    except InvalidNameError:
+        return Pin(kind=kind, logical=text, name="", selector="")
+    return Pin(kind=kind, logical=text, name=name.name, selector=name.selector, columns=columns, episodes=episodes)
+
+
+def _pin_waiting(fold: Fold, project: str, kind: str, name: str) -> None:
+    for lease in fold.find(Lease, "waits_for", waiting_for(project, kind, name)):
+        _put_pinned(fold, lease)
+
+
+def _put_pinned(fold: Fold, lease: Lease) -> None:
+    """Pin every input that resolves now; what is pinned already stays as it is."""
+    pins = []
+    for pin in lease.pins:
+        number = pin.number if pin.number is not None else resolve(fold, lease.project, pin).number
+        pins.append(replace(pin, number=number))
+    fold.put(replace(lease, pins=tuple(pins)))
+
+
+def _change_lease(fold: Fold, project: str, job: str, *, state: str) -> None:
+    lease = fold.get(Lease, place(project, job))
+    if lease is not None:
+        fold.put(replace(lease, state=state))
+
+
+def _job_ended(fold: Fold, project: str, job: str, event: str) -> None:
+    lease = fold.get(Lease, place(project, job))
+    if lease is not None and lease.ended is None:
+        fold.put(replace(lease, ended=event, state="OVER" if lease.state == "WAITING" else lease.state))

@@ -1,0 +1,185 @@
+"""The work `validate`: check the files of one upload, give every episode its verdict.
+
+Idempotent: the verdict of an episode has one identity, so a second run says the
+same again and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.contracts.body import FileRef
+from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeRejected, Finding
+from forebay.ingest.adapters.landing_folder import LandingFolders
+from forebay.ingest.adapters.report_files import ReportFiles
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.documents import (
+    Dataset,
+    Episode,
+    Recording,
+    Upload,
+    Version,
+    place,
+    recording_key,
+    version_key,
+)
+from forebay.ingest.domain.evolve import episode_id
+from forebay.ingest.domain.info_file import INFO_FILE, parse_info, read_document
+from forebay.ingest.domain.report import EpisodeReport, Report, judge
+from forebay.ingest.domain.rules import RULES_VERSION
+from forebay.ingest.domain.version_plan import features_digest
+from forebay.ingest.errors import LandingRefusedError, StorageUnavailableError
+from forebay.ingest.inspection import Inspection, inspect
+from forebay.ingest.workers.telling import Teller
+from forebay.runtime.errors import RetryLater
+from forebay.runtime.machine import Emit
+from forebay.runtime.work import WorkContext, WorkItem
+
+_WAIT_FOR_POOL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """Judges one upload."""
+
+    landings: LandingFolders
+    reports: ReportFiles
+
+    async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
+        upload = await context.get(Upload, place(item.project, str(item.payload["upload"])))
+        if upload is None or upload.state != "VALIDATING":
+            return ()
+        root = await _latest_root(upload, context)
+        tell = Teller(context)
+        try:
+            inspection = await asyncio.to_thread(self._inspect, upload, root, tell)
+            document = inspection.report.to_json()
+            reference = await asyncio.to_thread(self.reports.write, upload.project, upload.id, document)
+        except (StorageUnavailableError, OSError) as error:
+            raise RetryLater(_WAIT_FOR_POOL_S, str(error)) from error
+        judge_ = _Judge(upload, inspection.report, reference)
+        verdicts = [
+            judge_.verdict(episode, await _twin(upload, judge_.line(episode), episode, context))
+            for episode in await _episodes(upload, context)
+        ]
+        tell.done(judged=len(verdicts))
+        return verdicts
+
+    def _inspect(self, upload: Upload, root: Path | None, tell: Teller) -> Inspection:
+        try:
+            folder = self.landings.folder(upload.project, upload.id, upload.landing_uri)
+            entries = self.landings.manifest(folder, upload.manifest)
+        except LandingRefusedError as error:
+            expected = "the upload's own folder and manifest"
+            breach = Breach(rule=rules.MANIFEST, message=str(error), expected=expected, found=str(error))
+            return Inspection(report=judge("unknown", [], [breach]))
+        total = sum(size for _, size in entries.values())
+        checked = self.landings.check(folder, entries, tell.counter("checking", total))
+        return _compare_features(inspect(folder, tell.stage, checked.distrusted), root)
+
+
+async def _latest_root(upload: Upload, context: WorkContext) -> Path | None:
+    dataset = await context.get(Dataset, upload.dataset_key)
+    if dataset is None or not dataset.latest:
+        return None
+    version = await context.get(Version, version_key(upload.project, upload.dataset, dataset.latest))
+    return Path(version.root) if version is not None else None
+
+
+def _compare_features(inspection: Inspection, root: Path | None) -> Inspection:
+    """The rows must fit into the tables that the dataset already has."""
+    if root is None or inspection.info is None:
+        return inspection
+    try:
+        document, _ = read_document((root / INFO_FILE).read_bytes())
+    except OSError as error:
+        msg = f"the dataset's latest version {root} cannot be read: {error.strerror}"
+        raise StorageUnavailableError(msg) from error
+    before, _ = parse_info(document or {})
+    if before is None or features_digest(before) == features_digest(inspection.info):
+        return inspection
+    have, new = {f.key: f for f in before.features}, {f.key: f for f in inspection.info.features}
+    shapes = {key: [(f.dtype, f.shape) for f in (have.get(key), new.get(key)) if f is not None] for key in have | new}
+    differ = sorted(key for key, found in shapes.items() if len(found) == 1 or found[0] != found[1])
+    text = f"features {listed(differ)}" if differ else f"frame rates {before.fps:g} and {inspection.info.fps:g}"
+    breach = Breach(
+        rule=rules.OTHER_FEATURES,
+        feature=differ[0] if differ else None,
+        file=INFO_FILE,
+        expected="the features and frame rate of the dataset",
+        found=text,
+        message=f"the upload does not fit into the dataset: {text} differ",
+    )
+    report = inspection.report
+    breaches = [breach, *report.breaches]
+    inspection.report = judge(report.format, report.episodes, breaches, files=report.files, size=report.bytes)
+    return inspection
+
+
+async def _episodes(upload: Upload, context: WorkContext) -> list[Episode]:
+    """Every episode that was announced; their ids follow from their numbers."""
+    found = []
+    for number in range(upload.highest + 1):
+        id_ = episode_id(upload.project, upload.dataset, upload.id, number)
+        episode = await context.get(Episode, place(upload.project, id_))
+        if episode is not None:
+            found.append(episode)
+    return found
+
+
+async def _twin(upload: Upload, judged: EpisodeReport | None, episode: Episode, context: WorkContext) -> Finding | None:
+    """A finding when another upload has brought the same rows into the dataset before."""
+    if judged is None or judged.digest is None:
+        return None
+    known = await context.get(Recording, recording_key(upload.project, upload.dataset, judged.digest))
+    if known is None or known.episode == episode.id:
+        return None
+    message = f"episode {episode.source_index} has the same rows as {known.episode}, which is in the dataset already"
+    breach = Breach(rule=rules.ALREADY_THERE, message=message, expected="a new recording", found=known.episode)
+    return breach.finding(episode.source_index)
+
+
+class _Judge:
+    """Turns the report's line about an episode into its verdict event."""
+
+    def __init__(self, upload: Upload, report: Report, reference: FileRef) -> None:
+        self._upload = upload
+        self._report = report
+        self._reference = reference
+        self._lines = {line.index: line for line in report.episodes}
+
+    def line(self, episode: Episode) -> EpisodeReport | None:
+        return self._lines.get(episode.source_index)
+
+    def verdict(self, episode: Episode, twin: Finding | None) -> Emit:
+        judged = self.line(episode)
+        findings = self._report.findings_of(episode.source_index)
+        body: EpisodeAccepted | EpisodeHeld | EpisodeRejected
+        common = {
+            "episode": episode.id,
+            "upload": self._upload.id,
+            "dataset": self._upload.dataset,
+            "source_index": episode.source_index,
+            "length": episode.length if judged is None else judged.frames,
+            "rules_version": RULES_VERSION,
+        }
+        if judged is None or judged.outcome == "reject":
+            findings = findings or (_not_listed(episode),)
+            body = EpisodeRejected.model_validate({**common, "findings": findings, "report": self._reference})
+        elif judged.outcome == "hold" or twin is not None:
+            body = EpisodeHeld.model_validate({**common, "findings": (*((twin,) if twin else ()), *findings)})
+        else:
+            extra = {"tasks": judged.tasks, "warnings": findings, "sha256": judged.digest}
+            body = EpisodeAccepted.model_validate({**common, **extra})
+        return Emit(project=self._upload.project, body=body, dedupe=(episode.id,))
+
+
+def _not_listed(episode: Episode) -> Finding:
+    message = f"episode {episode.source_index} was announced, but the uploaded folder does not list it"
+    return Breach(rule=rules.EPISODE_ROW, message=message, expected="an entry in meta/episodes", found="none").finding(
+        episode.source_index
+    )

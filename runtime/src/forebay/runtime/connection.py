@@ -51,23 +51,27 @@ async def connect(url: str, source: Source, nkey_file: Path | None, *, retry: bo
     `retry` keeps trying for ever, for processes that outlive the server.
     """
     import nats  # noqa: PLC0415 the CLI's help must not pay for it
-    from nats.errors import AuthorizationError, NoServersError  # noqa: PLC0415
+    from nats.errors import Error as NatsError  # noqa: PLC0415
+
+    connected = False
 
     async def on_error(error: Exception) -> None:
-        _log.warning("bus: %s", error)
+        _log.log(logging.WARNING if connected else logging.DEBUG, "bus: %s", error)
 
     options = connect_options(source, nkey_file) | {"error_cb": on_error}
-    options["allow_reconnect"] = True
-    if not retry:
-        options |= {"max_reconnect_attempts": 0}
+    endless = {key: options[key] for key in ("max_reconnect_attempts", "reconnect_time_wait")}
+    options["allow_reconnect"] = retry
+    if not retry:  # nats-py's endless reconnects count for the first connection too
+        options |= {"max_reconnect_attempts": 1, "reconnect_time_wait": 0.1}
     try:
         client = await nats.connect(url, **options)
-    except (NoServersError, OSError, TimeoutError) as error:
+    except (NatsError, OSError, TimeoutError) as error:
+        if "authorization" in str(error).lower():
+            msg = f"the bus at {url} does not know the key of {source}"
+            raise Unreachable(msg, "make keys and configuration with: forebay bus init") from error
         msg = f"no bus answers at {url}"
         raise Unreachable(msg, "start it with: forebay up") from error
-    except AuthorizationError as error:
-        msg = f"the bus at {url} does not know the key of {source}"
-        raise Unreachable(msg, "make keys and configuration with: forebay bus init") from error
+    connected = True
     if not retry:
-        client.options["max_reconnect_attempts"] = -1
+        client.options.update(endless, allow_reconnect=True)
     return client

@@ -166,6 +166,15 @@ class TestTakingBack:
         assert [body.generation for body in world.said(jobs.JobGateOpened, job)] == [4, 6]
         assert len(world.said(jobs.WorkloadAdmitted, job)) == 1
 
+    def test_a_job_pinned_by_number_is_held_when_its_version_is_not_accepted_any_more(self, world: World) -> None:
+        """`@v1` names no tag, but the version has lost train-ready; another tag on it does not matter."""
+        job = world.submit(datasets=[{"name": "pick-place@v1"}])
+        world.say(granted(job, pinned("dataset:pick-place@v1")))
+        world.say(datasets.DatasetUntagged(dataset="pick-place", tag="demo", number=1, by="bea"))
+        assert conditions(world, job)["DatasetAccepted"][0] == "True"
+        world.say(self.untag())
+        assert conditions(world, job)["DatasetAccepted"] == ("False", "DatasetUntagged")
+
     def test_lost_cache_holds_again_and_warm_again_opens(self, world: World) -> None:
         """CacheLost before admission closes the gate."""
         job = self.waiting_for_quota(world)

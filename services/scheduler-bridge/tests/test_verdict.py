@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from forebay.contracts.parts import Part
-from forebay.contracts.v1 import datasets, jobs
+from forebay.contracts.v1 import cache, datasets, jobs
 from forebay.scheduler_bridge.domain.amounts import Amount
 from forebay.scheduler_bridge.domain.masking import mask
 from forebay.scheduler_bridge.domain.verdict import judge
 from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
 
-from .world import GB, World, granted, make_ready, planned, upload
+from .world import GB, World, granted, make_ready, pinned, planned, upload
 
 
 def verdict(world: World, job: str) -> dict[str, Any]:
@@ -136,18 +136,30 @@ def test_the_verdict_on_the_bus_is_the_one_that_why_gives() -> None:
     assert causes == ["NotEvaluatedYet", "Planning", "Warming", "PreflightRunning", "Running"]
 
 
-def test_every_refused_input_is_told() -> None:
-    """Two inputs are missing: both are in the sentence, the permanent one decides."""
+def test_the_newest_refusal_stands() -> None:
+    """Ingest names one input at a time: when the first has come, only the second is told."""
     world = World()
     world.say(upload(), Part.COLLECTOR)
     job = world.submit(datasets=[{"name": "pick-place"}, {"name": "other"}], wait_for_dataset=True)
-    for name, reason, permanent in (("pick-place", "DatasetNotReady", False), ("other", "DatasetUnknown", True)):
-        body = {"job": job, "input": name, "reason": reason, "message": f"about {name}", "permanent": permanent}
+    for name, reason in (("pick-place", "DatasetNotReady"), ("other", "DatasetUnknown")):
+        body = {"job": job, "input": name, "reason": reason, "message": f"about {name}"}
         world.say(datasets.LeaseRefused.model_validate(body))
     found = verdict(world, job)
     assert found["cause"] == "DatasetUnknown"
-    assert "about pick-place" in found["message"]
-    assert len(found["evidence"]) == 2
+    assert "about pick-place" not in found["message"]
+
+
+def test_every_input_that_cannot_be_planned_is_told() -> None:
+    """Two inputs fail in planning: both are in the sentence; one that is planned later is not any more."""
+    world = World()
+    job = world.submit(datasets=[{"name": "one"}, {"name": "two"}], wait_for_dataset=True)
+    world.say(granted(job, pinned("dataset:one@train-ready"), pinned("dataset:two@train-ready")))
+    for name in ("one", "two"):
+        failed = {"plan": "p", "name": name, "number": 1, "reason": "FormatUnsupported", "message": "?", "job": job}
+        world.say(cache.CacheFailed.model_validate(failed), Part.CACHE)
+    assert "one@v1: ?; two@v1: ?" in verdict(world, job)["message"]
+    world.say(planned(job, name="two"), Part.CACHE)
+    assert "two@v1" not in verdict(world, job)["message"]
 
 
 @pytest.mark.parametrize(

@@ -196,8 +196,8 @@ class Job(Document, frozen=True, kw_only=True):
     submitted_event: str
     lease: Lease = Lease()
     plans: tuple[str, ...] = ()
-    cache_objection: Objection | None = None
-    """The cache could not even make a plan."""
+    unplannable: dict[str, Objection] = msgspec.field(default_factory=dict)
+    """Inputs for which the cache could not even make a plan."""
     gate: str = "unset"
     """unset, shut or open"""
     gate_generation: int = 0

@@ -14,6 +14,9 @@ from forebay.runtime.state import Fold
 from forebay.scheduler_bridge.domain.business import settle
 from forebay.scheduler_bridge.domain.documents import Job, Lease, Objection, Pinned, Plan, place
 
+ACCEPTED = "train-ready"
+"""The tag whose loss makes a version unacceptable for every job."""
+
 
 def _granted(job: Job, recorded: Recorded[EventBody]) -> Job:
     body = recorded.body
@@ -31,7 +34,7 @@ def _granted(job: Job, recorded: Recorded[EventBody]) -> Job:
         for item in body.inputs
     )
     lease = Lease(state="granted", inputs=inputs, at=recorded.stored_at, event=recorded.event.id)
-    return replace(job, lease=lease, cache_objection=None)
+    return replace(job, lease=lease, unplannable={})
 
 
 def _refused(job: Job, recorded: Recorded[EventBody]) -> Job:
@@ -46,10 +49,12 @@ def _refused(job: Job, recorded: Recorded[EventBody]) -> Job:
         at=recorded.stored_at,
         event=recorded.event.id,
     )
-    # A job that is pinned stays pinned: a later refusal objects to the versions it has.
-    state = job.lease.state if job.lease.state == "granted" else "refused"
-    lease = replace(job.lease, state=state, objections={**job.lease.objections, body.input: objection})
-    return replace(job, lease=lease)
+    # Ingest names one input at a time, so its newest answer replaces the one before.
+    # A job that is pinned stays pinned: then a refusal objects to a version it has.
+    pinned = job.lease.state == "granted"
+    others = job.lease.objections if pinned else {}
+    state = "granted" if pinned else "refused"
+    return replace(job, lease=replace(job.lease, state=state, objections={**others, body.input: objection}))
 
 
 def _released(job: Job, _: Recorded[EventBody]) -> Job:
@@ -59,11 +64,14 @@ def _released(job: Job, _: Recorded[EventBody]) -> Job:
 def tag_moved(job: Job, recorded: Recorded[EventBody], body: datasets.DatasetTagged | datasets.DatasetUntagged) -> Job:
     """An untag that names the pinned version objects to it; tagging that version again takes that back.
 
-    Moving the tag on to another version is no untag: pinned jobs keep theirs.
+    That holds for the tag a job was pinned through and for `train-ready`, which is what
+    makes a version accepted at all. Moving a tag on is no untag: pinned jobs keep theirs.
     """
     objections = dict(job.lease.objections)
     for item in job.lease.inputs:
-        if (item.kind, item.name, item.number) != ("dataset", body.dataset, body.number) or item.selector != body.tag:
+        if (item.kind, item.name, item.number) != ("dataset", body.dataset, body.number):
+            continue
+        if body.tag not in {item.selector, ACCEPTED}:
             continue
         if isinstance(body, datasets.DatasetUntagged):
             said = f": {body.reason}" if body.reason else ""
@@ -109,22 +117,25 @@ def _planned(fold: Fold, recorded: Recorded[EventBody], body: cache.CachePlanned
     job = fold.get(Job, place(recorded.project, body.job))
     if job is not None:
         plans = job.plans if body.plan in job.plans else (*job.plans, body.plan)
-        fold.put(settle(replace(job, plans=plans, cache_objection=None), recorded.stored_at))
+        unplannable = {key: item for key, item in job.unplannable.items() if key != f"{body.name}@v{body.number}"}
+        fold.put(settle(replace(job, plans=plans, unplannable=unplannable), recorded.stored_at))
 
 
 def _unplannable(fold: Fold, recorded: Recorded[EventBody], body: cache.CacheFailed, job_id: str) -> None:
     job = fold.get(Job, place(recorded.project, job_id))
     if job is None:
         return
+    label = f"{body.name}@v{body.number}"
     objection = Objection(
-        input=f"{body.name}@v{body.number}",
+        input=label,
         reason=body.reason.value,
         message=body.message,
         permanent=True,
         at=recorded.stored_at,
         event=recorded.event.id,
     )
-    fold.put(settle(replace(job, cache_objection=objection), recorded.stored_at))
+    unplannable = {**job.unplannable, label: objection}
+    fold.put(settle(replace(job, unplannable=unplannable), recorded.stored_at))
 
 
 def _plan_state(plan: Plan, recorded: Recorded[EventBody]) -> Plan:

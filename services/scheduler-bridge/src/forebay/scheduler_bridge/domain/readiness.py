@@ -189,8 +189,8 @@ def _warm(known: Known) -> Finding:
     job = known.job
     if not job.lease.inputs:
         return _unanswered("the cache plans when every input is resolved")
-    if job.cache_objection is not None:
-        return _objects([job.cache_objection])
+    if job.unplannable:
+        return _objects(list(job.unplannable.values()))
     plans = [plan for key in job.plans if (plan := known.plans.get(place(job.project, key))) is not None]
     broken = [plan for plan in plans if plan.state in {"lost", "failed"}]
     if broken:

@@ -20,6 +20,29 @@ from forebay.runtime.stores.sqlite import SqliteStore
 from runtime.tests import toy
 
 
+class FailingStore(SqliteStore):
+    """A store that fails once, at the n-th read or write, and then works again."""
+
+    calls_left = 10**9
+
+    def _count(self) -> None:
+        self.calls_left -= 1
+        if self.calls_left == 0:
+            raise ConnectionError("the store is away")
+
+    async def get(self, kind: str, keys: Sequence[str]) -> dict[str, bytes]:
+        self._count()
+        return await super().get(kind, keys)
+
+    async def find(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
+        self._count()
+        return await super().find(kind, field, value)
+
+    async def write(self, batch: WriteBatch) -> None:
+        self._count()
+        await super().write(batch)
+
+
 class DyingStore(SqliteStore):
     """A store whose process dies at the n-th write. Its lease (0 s) is over at once, as that of a dead process is."""
 
@@ -104,6 +127,27 @@ async def test_death_at_any_write_changes_nothing(tmp_path: Path, survived: int)
     assert len(identities) == len(set(identities)) == 7
     rebuilt = await rebuild(toy.SERVICE, batches(log.messages), tmp_path / "shadow.sqlite")
     assert (await again.digest())[1] == rebuilt.digest
+
+
+@pytest.mark.parametrize("calls", range(1, 24))
+async def test_a_store_that_fails_for_a_moment_loses_no_decision(tmp_path: Path, calls: int) -> None:
+    """A read or write that fails parks nothing; the same batch folded again decides the same, and it is stored."""
+    log = toy.MemoryLog()
+    log.store(toy.started("u1"), toy.finished("u1"), toy.started("u2", ref="tag-at-once"), toy.finished("u3", "place"))
+    store = FailingStore(tmp_path / "state.sqlite", fold_version=1)
+    assert await store.acquire("test", ttl_s=0)
+    engine = Engine(toy.SERVICE, store)
+    await engine.open()
+    store.calls_left = calls
+    try:
+        await engine.fold(log.messages)
+    except ConnectionError:
+        await engine.fold(log.messages)
+    assert not engine.parked
+    again = Engine(toy.SERVICE, store)
+    await again.open()
+    assert [entry.identity for entry in again.outbox.entries()] == [entry.identity for entry in engine.outbox.entries()]
+    assert set(again.work) == set(engine.work) == {"tag/u1", "tag/u3"}
 
 
 async def test_repeated_messages_are_passed_over(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -20,16 +19,16 @@ import msgspec
 from opentelemetry.trace import SpanKind
 
 from forebay.contracts.body import EventBody
-from forebay.contracts.catalogue import BY_NAME, event_type, events_of
-from forebay.contracts.codec import encode
+from forebay.contracts.catalogue import events_of, spec_of
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.errors import ContractError
-from forebay.contracts.subjects import DEAD_ROOT
 from forebay.runtime import telemetry
-from forebay.runtime.documents import Digest, Document, decode_document, digested, encode_document, index_values
+from forebay.runtime.batch import Batch, put_of
+from forebay.runtime.decisions import Decisions, Origin
+from forebay.runtime.documents import D, Digest, decode_document, digested
 from forebay.runtime.errors import Refused
 from forebay.runtime.log import LogMessage
-from forebay.runtime.machine import Action, Deadline, Emit, Outcome, Request, Service, Work, event_of
+from forebay.runtime.machine import Emit, Outcome, Request, Service
 from forebay.runtime.outbox import Outbox, identity_key
 from forebay.runtime.records import (
     READING,
@@ -53,27 +52,12 @@ SINGLE_AFTER = 3
 """From this many deaths on, messages are folded one by one, so that the deadly one stands alone."""
 
 
-class _Batch:
-    """What one write will hold besides the documents of the service."""
+class _Defect(Exception):  # noqa: N818 wraps one; never leaves this module
+    """A pure function failed: not the store, not the bus, so waiting does not help."""
 
-    def __init__(self) -> None:
-        self.puts: dict[tuple[str, str], Put] = {}
-        self.deletes: set[tuple[str, str]] = set()
-        self.seen: dict[str, str] = {}
-        self.stored: list[str] = []
-
-    def put(self, document: Document) -> None:
-        self.puts[(document.kind, document.key)] = _put(document)
-        self.deletes.discard((document.kind, document.key))
-
-    def delete(self, kind: type[Document], key: str) -> None:
-        self.puts.pop((kind.kind, key), None)
-        self.deletes.add((kind.kind, key))
-
-
-def _put(document: Document) -> Put:
-    index = tuple(index_values(document)) if document.indexed else ()
-    return Put(document.kind, document.key, encode_document(document), index, bool(document.indexed))
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Engine:
@@ -84,46 +68,66 @@ class Engine:
         self.store = store
         self.position = 0
         self.lag = 0
-        self.outbox = Outbox()
-        self.work: dict[str, WorkRecord] = {}
-        self.deadlines: dict[str, DeadlineRecord] = {}
-        self.parked: set[int] = set()
+        self.decisions = Decisions(service, store)
         self.to_publish = asyncio.Event()
         self.to_work = asyncio.Event()
         self._decides = decides
+        self._stale = False
         self._set = WorkingSet(store)
         self._lock = asyncio.Lock()
         self._waiting: dict[str, asyncio.Future[None]] = {}
         own = {spec.body for spec in events_of(service.part)} if decides else set()
-        self._reads = {event_type(body) for body in service.reads | own}
-        self._places = {(BY_NAME[body.event].entity, BY_NAME[body.event].token) for body in service.reads | own}
+        specs = [spec_of(body) for body in service.reads | own]
+        self._places = {(spec.entity, spec.token) for spec in specs}
 
-    # ------------------------------------------------------------------ start
+    @property
+    def outbox(self) -> Outbox:
+        return self.decisions.outbox
+
+    @property
+    def work(self) -> dict[str, WorkRecord]:
+        """Open work by key."""
+        return self.decisions.work
+
+    @property
+    def deadlines(self) -> dict[str, DeadlineRecord]:
+        return self.decisions.deadlines
+
+    @property
+    def parked(self) -> set[int]:
+        """Sequences of messages that could not be folded or decided on."""
+        return self.decisions.parked
 
     async def open(self) -> None:
-        """Read position and open obligations from the store."""
+        """Read position and open decisions from the store."""
         self.position = (await self.store.head()).position
-        self.outbox.restore(await self._load(OutboxEntry))
-        self.work = {
-            record.key: record
-            for _, body in await self.store.find(WorkRecord.kind, "state", "open")
-            for record in [decode_document(WorkRecord, body)]
-        }
-        self.deadlines = {record.key: record for record in await self._load(DeadlineRecord)}
-        self.parked = {record.seq for record in await self._load(ParkedMessage)}
+        await self.decisions.load()
         self._wake()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[Batch]:
+        """One exclusive turn with an empty batch.
+
+        A turn that fails before its write leaves memory ahead of the store, so the
+        next one starts again from the store.
+        """
+        async with self._lock:
+            if self._stale:
+                self._set.forget()
+                await self.open()
+                self._stale = False
+            try:
+                yield Batch()
+            except Refused:
+                self._set.drop()
+                raise
+            except BaseException:
+                self._stale = True
+                raise
 
     def _wake(self) -> None:
         self.to_publish.set()
         self.to_work.set()
-
-    async def _load(self, kind: type[T_Document]) -> list[T_Document]:
-        found: list[T_Document] = []
-        after = ""
-        while rows := await self.store.page(kind.kind, after=after, limit=1000):
-            found += [decode_document(kind, body) for _, body in rows]
-            after = rows[-1][0]
-        return found
 
     # ------------------------------------------------------------------- fold
 
@@ -133,54 +137,64 @@ class Engine:
         Messages at or below the position are passed over. Raises what the store
         raises; nothing of the batch has happened then.
         """
-        async with self._lock:
+        async with self._turn() as batch:
             fresh = [message for message in messages if message.seq > self.position]
-            if fresh:
-                await self._fold(fresh)
+            if not fresh:
+                return
+            decoded = [self._decode(message) for message in fresh]
+            keys = [identity_key(one.identity) for one in decoded if isinstance(one, Recorded)]
+            known = await self.store.get(SEEN, keys) if keys else {}
+            batch.seen = {key: body.decode() for key, body in known.items()}
+            for message, one in zip(fresh, decoded, strict=True):
+                await self._one(batch, message, one)
+            await self._write(batch, fresh[-1].seq)
+        telemetry.FOLDED.labels(self.service.name).inc(len(fresh))
 
     async def reread(self, messages: Sequence[LogMessage]) -> None:
         """Fold messages that another process may have died on; poison is parked in the end."""
         fresh = [message for message in messages if message.seq > self.position]
-        if not fresh:
-            return
+        while fresh:
+            tries = await self._note_reading(fresh[0].seq)
+            if tries > FATAL_READS:
+                async with self._turn() as batch:
+                    self._park(batch, fresh[0], "fatal", RuntimeError(f"{FATAL_READS} processes died while folding it"))
+                    await self._write(batch, fresh[0].seq)
+                fresh = fresh[1:]
+                continue
+            now = fresh[:1] if tries > SINGLE_AFTER else fresh
+            await self.fold(now)
+            fresh = fresh[len(now) :]
+
+    async def _note_reading(self, seq: int) -> int:
+        """Write down that `seq` is being folded; returns how often it was tried, this time included."""
         body = (await self.store.get(READING, ["now"])).get("now")
         before = msgspec.json.decode(body, type=Reading) if body else None
-        tries = before.tries + 1 if before is not None and before.seq == fresh[0].seq else 1
-        if tries > FATAL_READS:
-            async with self._lock:
-                await self._park_unfolded(fresh[0], f"{FATAL_READS} processes died while folding it")
-            await self.reread(fresh[1:])
-            return
-        note = Put(READING, "now", msgspec.json.encode(Reading(seq=fresh[0].seq, tries=tries)))
+        tries = before.tries + 1 if before is not None and before.seq == seq else 1
+        note = Put(READING, "now", msgspec.json.encode(Reading(seq=seq, tries=tries)))
         await self.store.write(WriteBatch(puts=[note]))
-        if tries > SINGLE_AFTER:
-            await self.fold(fresh[:1])
-            await self.reread(fresh[1:])
-        else:
-            await self.fold(fresh)
+        return tries
 
     async def retry_parked(self, message: LogMessage) -> bool:
-        """Fold one parked message again; True when it is no longer parked."""
-        async with self._lock:
-            if message.seq not in self.parked:
+        """Fold one parked message again, from the stage where it failed; True when it is parked no longer."""
+        async with self._turn() as batch:
+            key = f"{message.seq:020d}"
+            body = (await self.store.get(ParkedMessage.kind, [key])).get(key)
+            if body is None:
                 raise Refused("not-parked", f"message {message.seq} is not parked in {self.service.name}")
-            batch = _Batch()
-            self.parked.discard(message.seq)
-            batch.delete(ParkedMessage, f"{message.seq:020d}")
-            await self._one(message, batch)
+            before = decode_document(ParkedMessage, body)
+            self.decisions.unpark(batch, before)
+            decoded = self._decode(message)
+            if before.stage == "decide" and isinstance(decoded, Recorded):
+                await self._decide(batch, message, decoded)
+            elif before.stage == "evolve" and isinstance(decoded, Recorded):
+                await self._evolve_and_decide(batch, message, decoded)
+            else:
+                if isinstance(decoded, Recorded):
+                    seen = await self.store.get(SEEN, [identity_key(decoded.identity)])
+                    batch.seen = {one: found.decode() for one, found in seen.items()}
+                await self._one(batch, message, decoded)
             await self._write(batch, self.position)
             return message.seq not in self.parked
-
-    async def _fold(self, messages: Sequence[LogMessage]) -> None:
-        batch = _Batch()
-        decoded = [self._decode(message) for message in messages]
-        keys = [identity_key(one.identity) for one in decoded if isinstance(one, Recorded)]
-        known = await self.store.get(SEEN, keys) if keys else {}
-        batch.seen = {key: body.decode() for key, body in known.items()}
-        for message, one in zip(messages, decoded, strict=True):
-            await self._one(message, batch, one)
-        await self._write(batch, messages[-1].seq)
-        telemetry.FOLDED.labels(self.service.name).inc(len(messages))
 
     def _decode(self, message: LogMessage) -> Recorded[EventBody] | ContractError | None:
         """The event, or why it is none, or None for an event that this service does not read."""
@@ -193,12 +207,8 @@ class Engine:
             return error
 
     async def _one(
-        self,
-        message: LogMessage,
-        batch: _Batch,
-        decoded: Recorded[EventBody] | ContractError | None = None,
+        self, batch: Batch, message: LogMessage, recorded: Recorded[EventBody] | ContractError | None
     ) -> None:
-        recorded = decoded if decoded is not None else self._decode(message)
         if recorded is None:
             return
         if isinstance(recorded, ContractError):
@@ -206,12 +216,12 @@ class Engine:
             return
         key = identity_key(recorded.identity)
         if recorded.event.source == self.service.source:
-            self._stored(batch, recorded.identity)
+            self.decisions.seen_back(batch, recorded.identity)
         if (first := batch.seen.get(key)) is not None:
             await self._repeated(batch, message, recorded, first)
             return
         batch.seen[key] = f"{recorded.seq}:{recorded.body_sha256}"
-        batch.puts[(SEEN, key)] = Put(SEEN, key, batch.seen[key].encode())
+        batch.put_raw(Put(SEEN, key, batch.seen[key].encode()))
         with telemetry.span(
             f"process {telemetry.template(message.subject)}",
             parent=recorded.event.traceparent,
@@ -221,22 +231,23 @@ class Engine:
         ):
             await self._evolve_and_decide(batch, message, recorded)
 
-    async def _evolve_and_decide(self, batch: _Batch, message: LogMessage, recorded: Recorded[EventBody]) -> None:
+    async def _evolve_and_decide(self, batch: Batch, message: LogMessage, recorded: Recorded[EventBody]) -> None:
         try:
             await self._pure(lambda: self.service.evolve(self._set, recorded))
-        except Exception as error:  # noqa: BLE001 a defect in one fold must not stop the log; it is parked with its cause
-            self._set.drop()
-            self._park(batch, message, "evolve", error)
+        except _Defect as defect:
+            self._park(batch, message, "evolve", defect.error)
             return
         self._set.keep()
-        if not self._decides:
-            return
+        if self._decides:
+            await self._decide(batch, message, recorded)
+
+    async def _decide(self, batch: Batch, message: LogMessage, recorded: Recorded[EventBody]) -> None:
         try:
             actions = await self._pure(lambda: tuple(self.service.decide(self._set, self.outbox, recorded)))
-            await self._accept(batch, actions, cause=recorded)
-        except Exception as error:  # noqa: BLE001 as above; the fold itself stands
-            self._set.drop()
-            self._park(batch, message, "decide", error)
+            await self.decisions.accept(batch, actions, Origin.of(recorded))
+        except (_Defect, ContractError) as error:
+            # The fold itself stands: state is what the log says, decided on or not.
+            self._park(batch, message, "decide", error.error if isinstance(error, _Defect) else error)
 
     async def _pure(self, run: Callable[[], T]) -> T:
         """Run a pure function, loading what it asks for and starting it again."""
@@ -245,9 +256,15 @@ class Engine:
                 return run()
             except NotLoaded as missing:
                 self._set.drop()
-                await self._set.load(missing)
+                wanted = missing
+            except Refused:
+                raise
+            except Exception as error:
+                self._set.drop()
+                raise _Defect(error) from error
+            await self._set.load(wanted)
 
-    async def _repeated(self, batch: _Batch, message: LogMessage, recorded: Recorded[EventBody], first: str) -> None:
+    async def _repeated(self, batch: Batch, message: LogMessage, recorded: Recorded[EventBody], first: str) -> None:
         seq, _, digest = first.partition(":")
         if digest == recorded.body_sha256 or int(seq) == recorded.seq:
             return
@@ -257,263 +274,132 @@ class Engine:
         )
         self._park(batch, message, "identity", cause)
         if self._decides:
-            await self._accept(batch, self.service.on_conflict(recorded, int(seq)), cause=recorded)
+            actions = self.service.on_conflict(recorded, int(seq))
+            await self.decisions.accept(batch, actions, Origin.of(recorded))
 
-    # --------------------------------------------------------------- deciding
-
-    async def _accept(
-        self, batch: _Batch, actions: Iterable[Action], *, cause: Recorded[EventBody] | None = None
-    ) -> list[str]:
-        """Put actions into the batch; returns the identities of the events among them."""
-        identities: list[str] = []
-        causation = cause.identity if cause else None
-        correlation = (cause.event.correlation or cause.identity) if cause else None
-        traceparent = telemetry.traceparent() or (cause.event.traceparent if cause else None)
-        for action in actions:
-            if isinstance(action, Emit):
-                identities.append(await self._emit(batch, action, causation, correlation, traceparent))
-            elif isinstance(action, Work):
-                await self._queue(batch, action, causation, correlation, traceparent)
-            else:
-                self._set_deadline(batch, action)
-        return identities
-
-    async def _emit(
-        self, batch: _Batch, emit: Emit, causation: str | None, correlation: str | None, traceparent: str | None
-    ) -> str:
-        event = event_of(self.service, emit, causation=causation, correlation=correlation)
-        identity = event.identity
-        key = identity_key(identity)
-        if identity in self.outbox or key in batch.seen or await self.store.get(SEEN, [key]):
-            return identity
-        if traceparent:
-            event = replace(event, traceparent=traceparent)
-        message = encode(event)
-        entry = OutboxEntry(
-            order=self.outbox.next_order(),
-            identity=identity,
-            subject=message.subject,
-            headers=message.headers,
-            body=message.body,
-        )
-        self.outbox.add(entry, emit.body)
-        batch.put(entry)
-        return identity
-
-    async def _queue(
-        self, batch: _Batch, work: Work, causation: str | None, correlation: str | None, traceparent: str | None
-    ) -> None:
-        record = WorkRecord(
-            work=work.kind,
-            item=work.key,
-            project=work.project,
-            payload=work.payload,
-            causation=causation,
-            correlation=correlation,
-            traceparent=traceparent,
-        )
-        if record.key in self.work:
-            return
-        if not work.again and (await self.store.get(WorkRecord.kind, [record.key])):
-            return
-        self.work[record.key] = record
-        batch.put(record)
-
-    def _set_deadline(self, batch: _Batch, deadline: Deadline) -> None:
-        record = DeadlineRecord(
-            project=deadline.project, entity=deadline.entity, condition=deadline.condition, at=deadline.at
-        )
-        self.deadlines[record.key] = record
-        batch.put(record)
-
-    def _stored(self, batch: _Batch, identity: str) -> None:
-        """An own event is in the log: its outbox entry has done its duty."""
-        entry = self.outbox.remove(identity)
-        if entry is not None:
-            batch.delete(OutboxEntry, entry.key)
-        batch.stored.append(identity)
-
-    # ---------------------------------------------------------------- parking
-
-    def _park(self, batch: _Batch, message: LogMessage, stage: str, error: Exception) -> None:
+    def _park(self, batch: Batch, message: LogMessage, stage: str, error: Exception) -> None:
         cause = f"{type(error).__name__}: {error}"
+        self.decisions.park(batch, ParkedMessage(seq=message.seq, subject=message.subject, stage=stage, cause=cause))
+        if not self._decides:
+            return
         _log.warning("%s: parked message %s (%s, %s)", self.service.name, message.seq, stage, cause)
-        batch.put(ParkedMessage(seq=message.seq, subject=message.subject, stage=stage, cause=cause))
-        self.parked.add(message.seq)
-        if self._decides:
-            telemetry.PARKED.labels(self.service.name, stage).inc()
-            self._dead_letter(
-                batch,
-                name=f"{message.seq}",
-                letter={
-                    "what": "message",
-                    "seq": message.seq,
-                    "subject": message.subject,
-                    "stage": stage,
-                    "cause": cause,
-                    "headers": dict(message.headers),
-                    "body_base64": base64.b64encode(message.data).decode(),
-                },
-            )
-
-    async def _park_unfolded(self, message: LogMessage, cause: str) -> None:
-        batch = _Batch()
-        self._park(batch, message, "fatal", RuntimeError(cause))
-        await self._write(batch, message.seq)
-
-    def _dead_letter(self, batch: _Batch, *, name: str, letter: dict[str, Any]) -> None:
-        order = self.outbox.next_order()
-        identity = f"dead:{self.service.name}:{name}:{order}"
-        entry = OutboxEntry(
-            order=order,
-            identity=identity,
-            subject=f"{DEAD_ROOT}.{self.service.name}.{letter['what']}",
-            headers={"Nats-Msg-Id": identity},
-            body=json.dumps({"consumer": self.service.name, **letter}, default=str).encode(),
-            dead=True,
-        )
-        self.outbox.add(entry, None)
-        batch.put(entry)
-
-    async def dead_letter_stored(self, entry: OutboxEntry) -> None:
-        """A dead letter reached its stream."""
-        async with self._lock:
-            self.outbox.remove(entry.identity)
-            await self.store.write(WriteBatch(deletes=[Delete(OutboxEntry.kind, entry.key)]))
+        telemetry.PARKED.labels(self.service.name, stage).inc()
+        letter = {
+            "what": "message",
+            "seq": message.seq,
+            "subject": message.subject,
+            "stage": stage,
+            "cause": cause,
+            "headers": dict(message.headers),
+            "body_base64": base64.b64encode(message.data).decode(),
+        }
+        self.decisions.dead_letter(batch, name=str(message.seq), letter=letter)
 
     # ------------------------------------------------------------------- work
 
     async def work_emits(self, record: WorkRecord, emits: Iterable[Emit]) -> None:
         """Events that a worker says before it is done."""
-        async with self._lock:
-            batch = _Batch()
-            await self._accept_from_work(batch, record, emits)
+        async with self._turn() as batch:
+            await self.decisions.accept(batch, emits, Origin.of_work(record))
             await self._write(batch, None)
 
     async def work_done(self, record: WorkRecord, emits: Iterable[Emit]) -> None:
         """The result of a piece of work and its end, in one write."""
-        async with self._lock:
-            batch = _Batch()
-            await self._accept_from_work(batch, record, emits)
-            batch.put(msgspec.structs.replace(record, state="done", tries=record.tries + 1, last_error=None))
-            self.work.pop(record.key, None)
+        async with self._turn() as batch:
+            await self.decisions.accept(batch, emits, Origin.of_work(record))
+            done = msgspec.structs.replace(record, state="done", tries=record.tries + 1, last_error=None)
+            self.decisions.close_work(batch, done)
             await self._write(batch, None)
 
     async def work_again(self, record: WorkRecord, *, at: float, reason: str, failed: bool) -> None:
         """Run a piece of work later; after too many failures it is parked, with a dead letter."""
         failures = record.failures + (1 if failed else 0)
-        parked = failures >= MAX_WORK_FAILURES
-        async with self._lock:
-            batch = _Batch()
-            later = msgspec.structs.replace(
-                record,
-                tries=record.tries + 1,
-                failures=failures,
-                not_before=at,
-                last_error=reason,
-                state="parked" if parked else "open",
-            )
-            if parked:
-                self.work.pop(record.key, None)
+        later = msgspec.structs.replace(
+            record, tries=record.tries + 1, failures=failures, not_before=at, last_error=reason
+        )
+        async with self._turn() as batch:
+            if failures < MAX_WORK_FAILURES:
+                self.decisions.open_work(batch, later)
+            else:
+                self.decisions.close_work(batch, msgspec.structs.replace(later, state="parked"))
                 telemetry.PARKED.labels(self.service.name, "work").inc()
                 letter = {"what": "work", "work": record.key, "cause": reason, "payload": record.payload}
-                self._dead_letter(batch, name=record.key, letter=letter)
-            else:
-                self.work[record.key] = later
-            batch.put(later)
+                self.decisions.dead_letter(batch, name=record.key, letter=letter)
             await self._write(batch, None)
 
     async def retry_work(self, key: str) -> None:
         """Open a parked piece of work again."""
-        async with self._lock:
+        async with self._turn() as batch:
             body = (await self.store.get(WorkRecord.kind, [key])).get(key)
             record = decode_document(WorkRecord, body) if body else None
             if record is None or record.state != "parked":
                 raise Refused("not-parked", f"work {key!r} is not parked in {self.service.name}")
-            batch = _Batch()
-            self.work[key] = msgspec.structs.replace(record, state="open", failures=0, not_before=0.0)
-            batch.put(self.work[key])
+            again = msgspec.structs.replace(record, state="open", failures=0, not_before=0.0)
+            self.decisions.open_work(batch, again)
             await self._write(batch, None)
-
-    async def _accept_from_work(self, batch: _Batch, record: WorkRecord, emits: Iterable[Emit]) -> None:
-        for emit in emits:
-            await self._emit(batch, emit, record.causation, record.correlation, record.traceparent)
 
     async def emit_due(self, record: DeadlineRecord, emit: Emit) -> None:
         """A deadline has passed: say so, and forget it in the same write."""
-        async with self._lock:
-            batch = _Batch()
-            await self._emit(batch, emit, None, None, None)
-            self.deadlines.pop(record.key, None)
-            batch.delete(DeadlineRecord, record.key)
+        async with self._turn() as batch:
+            await self.decisions.accept(batch, [emit], Origin.of(None))
+            self.decisions.drop_deadline(batch, record)
+            await self._write(batch, None)
+
+    async def dead_letter_stored(self, entry: OutboxEntry) -> None:
+        """A dead letter reached its stream."""
+        async with self._turn() as batch:
+            self.decisions.seen_back(batch, entry.identity)
             await self._write(batch, None)
 
     # ----------------------------------------------------- commands, questions
 
     async def command(self, name: str, request: Request) -> tuple[dict[str, Any], list[asyncio.Future[None]]]:
         """Decide a command once; returns its result and what to wait for before answering."""
-        async with self._lock:
+        async with self._turn() as batch:
             body = (await self.store.get(CommandRecord.kind, [request.id])).get(request.id)
             if body is not None:
                 record = decode_document(CommandRecord, body)
-                return record.result, await self._futures(record.identities)
+                return record.result, self._futures(record.identities)
             decide = self.service.commands[name]
             outcome: Outcome = await self._pure(lambda: decide(self._set, self.outbox, request))
-            self._set.drop()
-            batch = _Batch()
-            identities = await self._accept(batch, outcome.actions)
+            identities = await self.decisions.accept(batch, outcome.actions, Origin.of(None))
             batch.put(CommandRecord(id=request.id, result=outcome.result, identities=tuple(identities)))
             await self._write(batch, None)
-            return outcome.result, await self._futures(identities)
+            return outcome.result, self._futures(identities)
 
     async def question(self, name: str, request: Request) -> dict[str, Any]:
-        async with self._lock:
+        """Answer from the state as it is now."""
+        async with self._turn():
             answer = self.service.questions[name]
             return await self._pure(lambda: answer(self._set, request))
 
-    async def document(self, kind: type[T_Document], key: str) -> T_Document | None:
-        async with self._lock:
+    async def document(self, kind: type[D], key: str) -> D | None:
+        async with self._turn():
             return await self._pure(lambda: self._set.get(kind, key))
 
-    async def exclusively(self, run: Callable[[], Awaitable[T]]) -> T:
-        """Run something while no batch is being folded."""
-        async with self._lock:
-            return await run()
-
-    async def _futures(self, identities: Iterable[str]) -> list[asyncio.Future[None]]:
-        waiting: list[asyncio.Future[None]] = []
-        for identity in identities:
-            if identity in self.outbox:
-                loop = asyncio.get_running_loop()
-                waiting.append(self._waiting.setdefault(identity, loop.create_future()))
-        return waiting
+    def _futures(self, identities: Iterable[str]) -> list[asyncio.Future[None]]:
+        loop = asyncio.get_running_loop()
+        waiting = [identity for identity in identities if identity in self.outbox]
+        return [self._waiting.setdefault(identity, loop.create_future()) for identity in waiting]
 
     async def digest(self) -> tuple[int, str, int]:
         """(position, digest, documents) of the state as it is now."""
-        async with self._lock:
+        async with self._turn():
             digest = await store_digest(self.store, self.service)
             return self.position, digest.hexdigest(), digest.count
 
     # ------------------------------------------------------------------ write
 
-    async def _write(self, batch: _Batch, position: int | None) -> None:
-        puts = list(batch.puts.values())
-        deletes = [Delete(kind, key) for kind, key in batch.deletes]
+    async def _write(self, batch: Batch, position: int | None) -> None:
+        puts, deletes = batch.puts(), batch.deletes()
         for (kind, key), document in self._set.changes().items():
             if document is None:
                 deletes.append(Delete(kind.kind, key))
             else:
-                puts.append(_put(document))
+                puts.append(put_of(document))
         if position is not None:
             deletes.append(Delete(READING, "now"))
-        try:
-            await self.store.write(WriteBatch(puts=puts, deletes=deletes, position=position))
-        except BaseException:
-            # What memory believes is ahead of the store now: start again from the store.
-            self._set.forget()
-            self.outbox = Outbox()
-            await self.open()
-            raise
+        await self.store.write(WriteBatch(puts=puts, deletes=deletes, position=position))
         self._set.settle()
         if position is not None:
             self.position = position
@@ -522,9 +408,6 @@ class Engine:
             if future is not None and not future.done():
                 future.set_result(None)
         self._wake()
-
-
-T_Document = TypeVar("T_Document", bound=Document)
 
 
 async def store_digest(store: Store, service: Service) -> Digest:

@@ -87,7 +87,8 @@ class LogReader:
             await self._nc.publish(f"$JS.API.DIRECT.GET.{self._stream}", request, reply=inbox)
             while True:
                 try:
-                    answer = await asyncio.wait_for(answers.get(), _ANSWER_WITHIN_S)
+                    async with asyncio.timeout(_ANSWER_WITHIN_S):
+                        answer = await answers.get()
                 except TimeoutError:
                     msg = f"the stream {self._stream} did not answer within {_ANSWER_WITHIN_S:.0f} s"
                     raise Unreachable(msg, "check that nats-server runs: forebay status") from None

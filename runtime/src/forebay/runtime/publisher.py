@@ -44,7 +44,9 @@ class Publisher:
             pause = 0.1
             if len(due) <= WINDOW:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._engine.to_publish.wait(), 1.0)
+                    # not wait_for: on Python 3.11 it can swallow a cancellation
+                    async with asyncio.timeout(1.0):
+                        await self._engine.to_publish.wait()
 
     def _due(self) -> list[OutboxEntry]:
         now = time.monotonic()

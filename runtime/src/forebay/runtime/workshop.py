@@ -79,7 +79,9 @@ class Workshop:
                 for record in list(self._engine.work.values()):
                     self._start(record)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._engine.to_work.wait(), TICK_S)
+                    # not wait_for: on Python 3.11 it can swallow a cancellation
+                    async with asyncio.timeout(TICK_S):
+                        await self._engine.to_work.wait()
         finally:
             for task in self._running.values():
                 task.cancel()

@@ -76,8 +76,11 @@ def _candidates(state: State, project: str, text: str) -> Iterator[str]:
         if number.isdecimal() and known(state, project, attempt_id(job, int(number))):
             yield attempt_id(job, int(number))
         return
-    for kind in (MODEL, DATASET, JOB):
-        yield from _typed(state, project, kind, text)
+    exact = [found for kind in (MODEL, DATASET) for found in _typed(state, project, kind, text)]
+    if known(state, project, job_id(text)):
+        exact.append(job_id(text))
+    # A job's name without its run is the weakest reading: models are often called like the job that made them.
+    yield from exact or _typed(state, project, JOB, text)
 
 
 def _typed(state: State, project: str, kind: str, local: str) -> Iterator[str]:

@@ -33,7 +33,8 @@ from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
 
 _CHUNK = 1 << 20
-_MAX_JSON_BYTES = 1 << 20
+_MAX_JSON_BYTES = 64 << 20
+"""A state file may hold the order of all samples."""
 _MAX_INDEX_BYTES = 50_000_000
 _MAX_FINDINGS = 20
 _MAX_FINDING = 400

@@ -276,7 +276,8 @@ async def test_progress_reaches_the_operator_and_is_not_stored(server: NatsServe
     await operator.flush()
     cache = await server.connect(Part.CACHE)
     await cache.publish("progress.cache.arm-lab.plan-1", b"{}")
-    assert (await asyncio.wait_for(heard.get(), 5)).subject == "progress.cache.arm-lab.plan-1"
+    async with asyncio.timeout(5):
+        assert (await heard.get()).subject == "progress.cache.arm-lab.plan-1"
     assert await last_seq(server) == 0
 
 

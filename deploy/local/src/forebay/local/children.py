@@ -66,7 +66,8 @@ class Child:
             self._set("backoff", f"{_ended(code)}; starting again")
             self.record.restarts += 1
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._stop.wait()
             pause = min(pause * 2, LONGEST_PAUSE_S)
         self._set("stopped", "")
 
@@ -99,7 +100,8 @@ class Child:
         if self.record.state in {"waiting", "backoff", "stopped"}:
             return False
         try:
-            missing = await asyncio.wait_for(self._probe(), 5)
+            async with asyncio.timeout(5):
+                missing = await self._probe()
         except TimeoutError:
             missing = "does not answer"
         if self.record.state in {"backoff", "stopped"}:
@@ -110,7 +112,7 @@ class Child:
             self._set("healthy", "")
         return not missing
 
-    async def stop(self) -> None:
+    async def stop(self, *, grace_s: float = GRACE_S) -> None:
         """Ask it to end, insist after a while, and take its group with it."""
         self._stop.set()
         process = self._process
@@ -118,7 +120,8 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), GRACE_S)
+                async with asyncio.timeout(grace_s):
+                    await process.wait()
             except TimeoutError:
                 kill_group(process.pid)
                 await process.wait()

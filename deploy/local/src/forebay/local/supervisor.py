@@ -211,7 +211,8 @@ class Supervisor:
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
 
     def _phase(self, phase: str, message: str = "") -> None:
         if (self._record.phase, self._record.message) != (phase, message):

@@ -1,0 +1,65 @@
+"""The server configuration is a pure function of the permissions; each account imports only its own list."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from forebay.contracts.parts import Part
+from forebay.contracts.permissions import permissions
+from forebay.local.nats_config import render
+
+IDENTITIES = permissions(("arm-lab", "dog-lab"))
+
+
+def rendered() -> dict[str, Any]:
+    keys = {item.identity: f"KEY-{item.identity}" for item in IDENTITIES}
+    text = render(IDENTITIES, keys, port=4222, store_dir=Path("/n"), max_store_bytes=1 << 30, sync_interval="1s")
+    config: dict[str, Any] = json.loads(text)
+    return config
+
+
+def test_every_user_has_a_key_and_permissions() -> None:
+    """No password, no user without limits, no default user."""
+    config = rendered()
+    assert "no_auth_user" not in config
+    for name, account in config["accounts"].items():
+        assert [set(user) for user in account["users"]] == [{"nkey", "permissions"}], name
+
+
+def test_only_the_log_account_has_jetstream() -> None:
+    """Nobody else can make a stream that captures what is not theirs."""
+    accounts = rendered()["accounts"]
+    assert [name for name, account in accounts.items() if account.get("jetstream")] == ["log"]
+
+
+def test_an_account_imports_what_its_identity_may_publish() -> None:
+    """Imports from the log and the publish list name the same subjects."""
+    accounts = rendered()["accounts"]
+    for item in IDENTITIES:
+        if item.source.part in {Part.ADMIN, Part.OPERATOR}:
+            continue
+        services = [entry["service"]["subject"] for entry in accounts[item.identity]["imports"] if "service" in entry]
+        assert services == [subject for subject in item.publish if not subject.startswith("progress.")]
+
+
+def test_a_subject_that_the_server_would_answer_itself_is_imported_under_another_name() -> None:
+    """The mapping, the import and the permission agree, so the client needs to know nothing."""
+    account = rendered()["accounts"]["ingest"]
+    assert account["mappings"]["$JS.API.STREAM.INFO.FOREBAY"] == "log-api.STREAM.INFO.FOREBAY"
+    renamed = {entry.get("to") for entry in account["imports"]} - {None}
+    assert renamed == set(account["mappings"].values())
+    assert renamed <= set(account["users"][0]["permissions"]["publish"]["allow"])
+
+
+def test_only_services_may_answer() -> None:
+    """A right to respond is a right to publish to whoever asked; collectors have none."""
+    for item in IDENTITIES:
+        account = rendered()["accounts"]["log" if item.source.part is Part.ADMIN else item.identity]
+        assert ("allow_responses" in account["users"][0]["permissions"]) == bool(item.answers)
+
+
+def test_the_server_listens_on_this_machine_only() -> None:
+    """The laptop's bus is not the network's bus."""
+    assert rendered()["host"] == "127.0.0.1"

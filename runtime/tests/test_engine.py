@@ -129,7 +129,7 @@ async def test_death_at_any_write_changes_nothing(tmp_path: Path, survived: int)
     assert (await again.digest())[1] == rebuilt.digest
 
 
-@pytest.mark.parametrize("calls", range(1, 24))
+@pytest.mark.parametrize("calls", range(1, 7))
 async def test_a_store_that_fails_for_a_moment_loses_no_decision(tmp_path: Path, calls: int) -> None:
     """A read or write that fails parks nothing; the same batch folded again decides the same, and it is stored."""
     log = toy.MemoryLog()
@@ -139,10 +139,9 @@ async def test_a_store_that_fails_for_a_moment_loses_no_decision(tmp_path: Path,
     engine = Engine(toy.SERVICE, store)
     await engine.open()
     store.calls_left = calls
-    try:
+    with pytest.raises(ConnectionError):
         await engine.fold(log.messages)
-    except ConnectionError:
-        await engine.fold(log.messages)
+    await engine.fold(log.messages)
     assert not engine.parked
     again = Engine(toy.SERVICE, store)
     await again.open()

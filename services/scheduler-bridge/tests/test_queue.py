@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from forebay.contracts.reasons import Reason
-from forebay.scheduler_bridge.domain.amounts import Amount
+from forebay.contracts.v1.jobs import Resources
+from forebay.scheduler_bridge.domain.amounts import Amount, amount_of, asked_by
 from forebay.scheduler_bridge.domain.queue import Applicant, Holder, order, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -126,3 +127,11 @@ def test_the_head_starts_under_an_endless_stream_of_newcomers(waiting: list[Appl
 def _started(admitted: object, among: list[Applicant]) -> list[tuple[Applicant, tuple[str, ...]]]:
     by_key = {item.key: item for item in among}
     return [(by_key[item.key], item.devices) for item in admitted]  # type: ignore[attr-defined]
+
+
+def test_a_stored_spec_asks_for_what_its_model_asks_for() -> None:
+    """The queue's short way to a job's amount agrees with the contract, defaults included."""
+    for resources in ({}, {"cpu": 2.0001, "gpus": 1}, {"memory_bytes": 7}):
+        model = Resources.model_validate(resources)
+        assert asked_by({"resources": resources}) == amount_of(model)
+    assert asked_by({}) == amount_of(Resources())

@@ -35,7 +35,8 @@ from forebay.registry.domain.nodes import (
     local_id,
     place_id,
 )
-from forebay.registry.domain.statements import STATEMENTS, UPLOADED_IN
+from forebay.registry.domain.relations import UPLOADED_IN
+from forebay.registry.domain.statements import STATEMENTS
 from forebay.runtime.state import Fold
 
 FOLD_VERSION = 1

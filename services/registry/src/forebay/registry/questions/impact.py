@@ -22,8 +22,8 @@ from forebay.registry.domain.nodes import (
     name_and_number,
     type_of,
 )
+from forebay.registry.domain.relations import UPLOADED_IN
 from forebay.registry.domain.releases import pointer
-from forebay.registry.domain.statements import UPLOADED_IN
 from forebay.registry.domain.view import first_fact, node_json, parents_of, state_of, title_of
 from forebay.registry.ports import EpisodeLists
 from forebay.registry.questions.request_args import number, text

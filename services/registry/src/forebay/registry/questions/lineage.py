@@ -13,7 +13,7 @@ from forebay.registry.domain.contradictions import within
 from forebay.registry.domain.graph import get
 from forebay.registry.domain.names import resolve
 from forebay.registry.domain.nodes import DATASET, EPISODE, JOB, Arrival, Node
-from forebay.registry.domain.statements import DERIVED_FROM, HOLDS, READS, STARTS_FROM
+from forebay.registry.domain.relations import DERIVED_FROM, HOLDS, READS, STARTS_FROM
 from forebay.registry.domain.view import first_fact, node_json, parents_of
 from forebay.registry.ports import EpisodeLists
 from forebay.registry.questions.request_args import flag, number, optional_text, text

@@ -7,7 +7,9 @@ queue, the checks at submit and every sentence with numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from forebay.contracts.v1.jobs import Quantity, Resources
 
@@ -58,9 +60,12 @@ class Amount:
 
     def exceeding(self, limit: Amount) -> tuple[str, ...]:
         """Names of the resources of which more than `limit` is needed; what is not needed never lacks."""
-        needs = {"cpu": (self.millicpus, limit.millicpus), "memory": (self.memory_bytes, limit.memory_bytes)}
-        needs["gpu"] = (self.gpus, limit.gpus)
-        return tuple(name for name, (need, have) in needs.items() if need > 0 and need > have)
+        pairs = (
+            ("cpu", self.millicpus, limit.millicpus),
+            ("memory", self.memory_bytes, limit.memory_bytes),
+            ("gpu", self.gpus, limit.gpus),
+        )
+        return tuple(name for name, need, have in pairs if need > 0 and need > have)
 
     def of(self, resource: str) -> float:
         """The quantity of one resource in its own unit: processors, bytes, GPUs."""
@@ -84,6 +89,16 @@ def amount_of(resources: Resources) -> Amount:
         millicpus=math.ceil(round(resources.cpu * 1000, 6)),
         memory_bytes=resources.memory_bytes,
         gpus=resources.gpus,
+    )
+
+
+def asked_by(spec: Mapping[str, Any]) -> Amount:
+    """`amount_of` for a stored, validated spec: the queue asks this of every waiting job, again and again."""
+    resources = spec.get("resources", {})
+    return Amount(
+        millicpus=math.ceil(round(resources.get("cpu", 1) * 1000, 6)),
+        memory_bytes=resources.get("memory_bytes", 1 << 30),
+        gpus=resources.get("gpus", 0),
     )
 
 

@@ -16,7 +16,7 @@ from forebay.contracts.v1 import cache, datasets, jobs
 from forebay.runtime.machine import Action, Emit, Pending, Work
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain import announcements, readiness
-from forebay.scheduler_bridge.domain.amounts import Amount, amount_of
+from forebay.scheduler_bridge.domain.amounts import Amount, asked_by
 from forebay.scheduler_bridge.domain.announcements import Decided
 from forebay.scheduler_bridge.domain.attempts import after_attempt, judge_preflight
 from forebay.scheduler_bridge.domain.documents import Job, Plan, place
@@ -66,7 +66,7 @@ def queue_of(state: State, decided: Decided, total: Amount) -> tuple[QueueAnswer
                 applicants.append(
                     Applicant(
                         key=job.key,
-                        amount=amount_of(job.resources),
+                        amount=asked_by(job.spec),
                         priority=int(job.spec.get("priority", 0)),
                         since=job.submitted_at,
                     )
@@ -130,7 +130,7 @@ class Bridge:
         for wait in answer.waiting:
             job = by_key[wait.key]
             said, generation = announcements.waiting_said(job, decided)
-            if said == (wait.reason.value, tuple(item.resource for item in wait.lacking)):
+            if said == (wait.reason.value, wait.short):
                 continue
             body = jobs.WorkloadPending(
                 job=job.id,

@@ -15,7 +15,8 @@ from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.jobs import Quantity
 from forebay.scheduler_bridge.domain.amounts import Amount, quantities
 
-RESOURCES = ("cpu", "memory", "gpu")
+NAMED = 4
+"""A sentence names one fewer of those who are in the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +46,38 @@ class Admission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Why one applicant does not start now."""
+    """Why one applicant does not start now. Sentences and numbers are made when somebody reads them."""
 
     key: str
     reason: Reason
-    message: str
-    lacking: tuple[Quantity, ...]
+    short: tuple[str, ...]
+    """Names of the resources that lack."""
     position: int
     """From 1, among those that wait."""
+    need: Amount
+    free: Amount
+    """Free for this applicant: without what those before it have reserved when that is the reason."""
+    total: Amount
+    others: tuple[str, ...] = ()
+    """Keys of those who hold it, or who come first."""
+
+    @property
+    def lacking(self) -> tuple[Quantity, ...]:
+        return quantities(self.short, need=self.need, free=self.free, total=self.total)
+
+    @property
+    def message(self) -> str:
+        if self.reason == Reason.NEVER_FITS:
+            numbers = [f"{self.need.show(name)} asked, {self.total.show(name)} in all" for name in self.short]
+            return f"larger than this machine: {', '.join(numbers)}"
+        if self.reason == Reason.BEHIND_OTHERS:
+            return f"needs {self.need.show_all(self.short)}, which {_some(self.others)} waits for and comes first"
+        numbers = [
+            f"needs {self.need.show(name)}, {_number(self.free, name)} of {self.total.show(name)} free"
+            for name in self.short
+        ]
+        who = f", held by {_some(self.others)}" if self.others else ""
+        return f"{'; '.join(numbers)}{who}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,25 +99,50 @@ def serve(total: Amount, holders: Sequence[Holder], applicants: Iterable[Applica
     """
     free = total - sum((holder.amount for holder in holders), Amount())
     devices = _free_devices(total, holders)
+    holding = [holder.key for holder in holders]
     reserved = Amount()
     ahead: list[str] = []
     admitted: list[Admission] = []
     waiting: list[Wait] = []
     for applicant in order(applicants):
         need = applicant.amount
-        if need.exceeding(total):
-            waiting.append(_never(applicant, total, len(waiting) + 1))
-            continue
-        if not need.exceeding(free - reserved):
+        found = _judge(need, free, reserved, total)
+        if found is None:
             admitted.append(Admission(key=applicant.key, devices=tuple(devices[: need.gpus])))
             del devices[: need.gpus]
             free -= need
+            holding.append(applicant.key)
             continue
-        holding = [holder.key for holder in holders] + [item.key for item in admitted]
-        waiting.append(_wait(applicant, free, reserved, total, ahead=ahead, holding=holding, position=len(waiting) + 1))
-        reserved += need
-        ahead.append(applicant.key)
+        reason, short = found
+        behind = reason == Reason.BEHIND_OTHERS
+        waiting.append(
+            Wait(
+                key=applicant.key,
+                reason=reason,
+                short=short,
+                position=len(waiting) + 1,
+                need=need,
+                free=free - reserved if behind else free,
+                total=total,
+                others=tuple((ahead if behind else holding)[:NAMED]),
+            )
+        )
+        if reason != Reason.NEVER_FITS:
+            reserved += need
+            ahead.append(applicant.key)
     return QueueAnswer(admitted=tuple(admitted), waiting=tuple(waiting))
+
+
+def _judge(need: Amount, free: Amount, reserved: Amount, total: Amount) -> tuple[Reason, tuple[str, ...]] | None:
+    """Why somebody who needs this must wait, and for what; None: nothing is in the way."""
+    for reason, limit in (
+        (Reason.NEVER_FITS, total),
+        (Reason.QUOTA_EXCEEDED, free),
+        (Reason.BEHIND_OTHERS, free - reserved),
+    ):
+        if short := need.exceeding(limit):
+            return reason, short
+    return None
 
 
 def _free_devices(total: Amount, holders: Sequence[Holder]) -> list[str]:
@@ -100,58 +150,11 @@ def _free_devices(total: Amount, holders: Sequence[Holder]) -> list[str]:
     return [str(index) for index in range(total.gpus) if str(index) not in taken]
 
 
-def _never(applicant: Applicant, total: Amount, position: int) -> Wait:
-    need = applicant.amount
-    names = need.exceeding(total)
-    return Wait(
-        key=applicant.key,
-        reason=Reason.NEVER_FITS,
-        message="larger than this machine: "
-        + ", ".join(f"{need.show(name)} asked, {total.show(name)} in all" for name in names),
-        lacking=quantities(names, need=need, free=total, total=total),
-        position=position,
-    )
-
-
-def _wait(
-    applicant: Applicant,
-    free: Amount,
-    reserved: Amount,
-    total: Amount,
-    *,
-    ahead: list[str],
-    holding: list[str],
-    position: int,
-) -> Wait:
-    need = applicant.amount
-    lacking = need.exceeding(free)
-    if lacking:
-        numbers = "; ".join(
-            f"needs {need.show(name)}, {_number(free, name)} of {total.show(name)} free" for name in lacking
-        )
-        who = f", held by {_some(holding)}" if holding else ""
-        return Wait(
-            key=applicant.key,
-            reason=Reason.QUOTA_EXCEEDED,
-            message=f"{numbers}{who}",
-            lacking=quantities(lacking, need=need, free=free, total=total),
-            position=position,
-        )
-    short = need.exceeding(free - reserved)
-    return Wait(
-        key=applicant.key,
-        reason=Reason.BEHIND_OTHERS,
-        message=f"needs {need.show_all(short)}, which {_some(ahead)} waits for and comes first",
-        lacking=quantities(short, need=need, free=free - reserved, total=total),
-        position=position,
-    )
-
-
 def _number(amount: Amount, name: str) -> str:
     value = max(0.0, amount.of(name))
     return amount.show(name).removesuffix(" memory") if name == "memory" else f"{value:g}"
 
 
-def _some(keys: list[str]) -> str:
+def _some(keys: tuple[str, ...]) -> str:
     names = [key.rpartition("/")[2] for key in keys]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return ", ".join(names[: NAMED - 1]) + (" and others" if len(names) == NAMED else "")

@@ -14,7 +14,7 @@ from datetime import datetime
 from forebay.contracts.reasons import SENTENCES, Reason
 from forebay.contracts.reasons import Condition as ConditionType
 from forebay.contracts.v1.jobs import ConditionState
-from forebay.scheduler_bridge.domain.amounts import Amount, amount_of, quantities, show_bytes, show_percent
+from forebay.scheduler_bridge.domain.amounts import Amount, asked_by, quantities, show_bytes, show_percent
 from forebay.scheduler_bridge.domain.documents import Condition, Job, Objection, Plan, place
 
 Answer = tuple[tuple[str, str, str], ...]
@@ -252,7 +252,7 @@ def _plans_finding(status: str, plans: list[Plan], message: str) -> Finding:
 
 
 def _valid(known: Known) -> Finding:
-    need = amount_of(known.job.resources)
+    need = asked_by(known.job.spec)
     lacking = need.exceeding(known.total)
     if lacking:
         numbers = ", ".join(

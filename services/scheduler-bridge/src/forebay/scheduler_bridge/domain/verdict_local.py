@@ -10,7 +10,7 @@ from typing import Literal
 
 from forebay.contracts.reasons import SENTENCES, Layer, Reason
 from forebay.contracts.v1.jobs import Verdict
-from forebay.scheduler_bridge.domain.amounts import amount_of
+from forebay.scheduler_bridge.domain.amounts import asked_by
 from forebay.scheduler_bridge.domain.business import dominant, gate_layer
 from forebay.scheduler_bridge.domain.documents import Attempt, Condition
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation
@@ -192,12 +192,12 @@ def _queued(situation: Situation, rule: str) -> Verdict | None:
     lacking = wait.lacking if wait else ()
     message = wait.message if wait else known.message if known else ""
     place = f" (position {wait.position})" if wait else ""
-    names = tuple(item.resource for item in lacking) or (known.lacking if known else ())
+    names = wait.short if wait else known.lacking if known else ()
     return Verdict(
         layer=Layer.QUOTA,
         cause=Reason(reason),
         message=f"{message}{place}",
-        need=amount_of(job.resources).show_all(names) if names else None,
+        need=asked_by(job.spec).show_all(names) if names else None,
         have=", ".join(f"{item.free:g} of {item.total:g} {item.resource} free" for item in lacking) or None,
         where="this machine",
         fits="never" if never else "unknown",

@@ -154,11 +154,13 @@ class WorkingSet:
         return [document for document in found if document is not None and _matches(document, field, value)]
 
     def all(self, kind: type[D], *, after: str = "", limit: int = 100) -> list[D]:
+        # A stored document may be deleted in the overlay, so as many more are read.
+        wanted = limit + sum(1 for changed, _ in self._overlay() if changed is kind)
         try:
-            stored = self._pages[(kind, after, limit)]
+            stored = self._pages[(kind, after, wanted)]
         except KeyError:
-            raise PagedLoad(kind, after, limit) from None
-        horizon = stored[-1] if len(stored) == limit else None
+            raise PagedLoad(kind, after, wanted) from None
+        horizon = stored[-1] if len(stored) == wanted else None
         keys = set(stored)
         for changed, key in self._overlay():
             if changed is kind and key > after and (horizon is None or key <= horizon):

@@ -78,3 +78,8 @@ def test_names_say_what_things_are() -> None:
     """No drawer for whatever fits nowhere else."""
     drawers = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base"}
     assert [str(path) for path in SOURCES if path.stem in drawers or drawers & set(path.parent.parts[-2:])] == []
+
+
+def test_tests_of_members_are_no_packages() -> None:
+    """Each would be called `tests` and hide the others; without `__init__.py` pytest names them by their path."""
+    assert sorted(ROOT.glob("*/tests/__init__.py")) + sorted(ROOT.glob("*/*/tests/__init__.py")) == []

@@ -1,1 +1,0 @@
-"""Tests of the cache; a package so that they can share table builders."""

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import nats
 import pytest
-from forebay.contracts.parts import SERVICES, Part
+from forebay.contracts.parts import SERVICES, Part, Source
 from forebay.contracts.streams import consumers, streams
+from forebay.runtime.client import Client
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -376,3 +377,24 @@ async def test_unknown_questions_have_no_responders(server: NatsServer) -> None:
     operator = await server.connect(Part.OPERATOR)
     with pytest.raises(NoRespondersError):
         await operator.request("ask.cache.arm-lab.plans", b"{}", timeout=2)
+
+
+async def test_the_operator_follows_every_event_once(server: NatsServer) -> None:
+    """`forebay watch` sees each event of every part, with its place in the log, and can be narrowed."""
+    source = Source(Part.OPERATOR)
+    collector = await server.connect(Part.COLLECTOR, "arm-lab")
+    ingest = await server.connect(Part.INGEST)
+    await stored(collector, STARTED_A)
+    async with Client.connect(server.url, server.key(source), source) as operator:
+        everything, leases = operator.follow(after=0), operator.follow(after=0, subject="fb.*.lease.>")
+        first = await anext(everything)
+        await stored(ingest, "fb.dog-lab.lease.job-1.granted")
+        async with asyncio.timeout(5):
+            second, narrowed = await anext(everything), await anext(leases)
+        await everything.aclose()
+        await leases.aclose()
+    assert [(first.seq, first.subject), (second.seq, second.subject)] == [
+        (1, STARTED_A),
+        (2, "fb.dog-lab.lease.job-1.granted"),
+    ]
+    assert narrowed.seq == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 200
 _STORED_WITHIN_S = 5.0
+_LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,19 +172,21 @@ class Client:
         async for batch in read_all(self.log_reader, after=after, until=last):
             yield batch
 
-    async def follow(self, *, subject: str = f"{EVENT_ROOT}.>") -> AsyncIterator[LogMessage]:
-        """Events as they are published from now on (seen live; sequence 0, since no stream is asked)."""
-        from forebay.contracts.envelope import utc_now  # noqa: PLC0415
+    async def follow(self, *, after: int | None = None, subject: str = f"{EVENT_ROOT}.>") -> AsyncGenerator[LogMessage]:
+        """Events from `after` (None: from now) on, for ever, within a moment of being stored.
 
-        queue: asyncio.Queue[Msg] = asyncio.Queue()
-        subscription = await self.nc.subscribe(subject, cb=queue.put)
-        try:
-            while True:
-                found = await queue.get()
-                headers = {str(name): str(value) for name, value in (found.headers or {}).items()}
-                yield LogMessage(seq=0, subject=found.subject, headers=headers, data=found.data, stored_at=utc_now())
-        finally:
-            await subscription.unsubscribe()
+        Asks the log again and again: what is published across account borders is not
+        heard by core subscriptions, and this way each event comes with its sequence.
+        """
+        position = (await self.log_reader.ends())[1] if after is None else after
+        while True:
+            batch = await self.log_reader.read(position)
+            for message in batch:
+                position = message.seq
+                if _matches(subject, message.subject):
+                    yield message
+            if not batch:
+                await asyncio.sleep(_LOOK_EVERY_S)
 
     async def on_progress(self, tell: Callable[[str, dict[str, Any]], None], *, service: str = "*") -> None:
         """Call `tell(subject, payload)` for live progress until the connection closes."""
@@ -192,6 +195,15 @@ class Client:
             tell(message.subject, json.loads(message.data))
 
         await self.nc.subscribe(f"{PROGRESS_ROOT}.{service}.>", cb=heard)
+
+
+def _matches(pattern: str, subject: str) -> bool:
+    """NATS's wildcards: `*` for one token, `>` at the end for the rest."""
+    wanted, found = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted.pop()
+        found = found[: len(wanted)]
+    return len(wanted) == len(found) and all(w in {"*", f} for w, f in zip(wanted, found, strict=True))
 
 
 __all__ = ["Answer", "Client", "DuplicateIdError"]

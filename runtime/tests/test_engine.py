@@ -14,7 +14,7 @@ from forebay.runtime.errors import FencedError, Refused
 from forebay.runtime.log import LogMessage
 from forebay.runtime.machine import Request, Service
 from forebay.runtime.rebuild import rebuild
-from forebay.runtime.stores.port import WriteBatch
+from forebay.runtime.stores.port import NotNow, WriteBatch
 from forebay.runtime.stores.sqlite import SqliteStore
 
 from runtime.tests import toy
@@ -37,6 +37,20 @@ class FailingStore(SqliteStore):
     async def find(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
         self._count()
         return await super().find(kind, field, value)
+
+    def _count_now(self) -> None:
+        """An immediate read that fails is repeated as one that waits, and that one reports the trouble."""
+        if self.calls_left == 1:
+            raise NotNow
+        self.calls_left -= 1
+
+    def get_now(self, kind: str, key: str) -> bytes | None:
+        self._count_now()
+        return super().get_now(kind, key)
+
+    def find_now(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
+        self._count_now()
+        return super().find_now(kind, field, value)
 
     async def write(self, batch: WriteBatch) -> None:
         self._count()

@@ -8,9 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, TypeVar
 
+import pytest
 from forebay.runtime.documents import Document, encode_document, index_values
 from forebay.runtime.state import MemoryState, NotLoaded, State, WorkingSet
-from forebay.runtime.stores.port import Delete, Put, WriteBatch
+from forebay.runtime.stores.port import Delete, NotNow, Put, WriteBatch
 from forebay.runtime.stores.sqlite import SqliteStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +55,19 @@ def view(state: State) -> object:
     )
 
 
+class WaitingStore(SqliteStore):
+    """A store whose reads have to be awaited, as those over a network."""
+
+    def get_now(self, kind: str, key: str) -> bytes | None:
+        raise NotNow(kind, key)
+
+    def find_now(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
+        raise NotNow(kind, field, value)
+
+    def page_now(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
+        raise NotNow(kind, after, limit)
+
+
 async def run(working: WorkingSet, pure: Callable[[], T]) -> T:
     while True:
         try:
@@ -62,8 +76,8 @@ async def run(working: WorkingSet, pure: Callable[[], T]) -> T:
             await working.load(missing)
 
 
-async def play(steps: list[tuple[object, ...]], folder: Path) -> None:
-    store = SqliteStore(folder / "s.sqlite", fold_version=1)
+async def play(steps: list[tuple[object, ...]], folder: Path, kind_of_store: type[SqliteStore]) -> None:
+    store = kind_of_store(folder / "s.sqlite", fold_version=1)
     await store.acquire("test", ttl_s=0)
     working = WorkingSet(store, cache_size=2)
     written: dict[str, Thing] = {}
@@ -102,7 +116,8 @@ async def play(steps: list[tuple[object, ...]], folder: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_working_set_equals_memory(steps: list[tuple[object, ...]]) -> None:
+@pytest.mark.parametrize("kind_of_store", [SqliteStore, WaitingStore])
+def test_working_set_equals_memory(kind_of_store: type[SqliteStore], steps: list[tuple[object, ...]]) -> None:
     """After any mix of changes, writes and lost batches, every question has the same answer."""
     with TemporaryDirectory() as folder:
-        asyncio.run(play(steps, Path(folder)))
+        asyncio.run(play(steps, Path(folder), kind_of_store))

@@ -6,8 +6,11 @@ nothing but the fold of a prefix of the log.
 
 from __future__ import annotations
 
+import gc
+import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +18,8 @@ from forebay.runtime.engine import Engine, store_digest
 from forebay.runtime.log import LogMessage
 from forebay.runtime.machine import Service
 from forebay.runtime.stores.sqlite import SqliteStore
+
+BATCH = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +46,18 @@ async def rebuild(
         msg = f"{store_path} exists; a rebuild starts from nothing"
         raise FileExistsError(msg)
     started = time.perf_counter()
-    store = SqliteStore(store_path, fold_version=service.fold_version)
+    store = SqliteStore(store_path, fold_version=service.fold_version, scratch=True)
     try:
         await store.acquire("rebuild", ttl_s=3600)
         engine = Engine(service, store, decides=False)
         await engine.open()
         events = 0
-        async for batch in log:
-            await engine.fold(batch)
-            events += len(batch)
-            if progress is not None:
-                progress(engine.position)
+        with _rarely_collected():
+            async for batch in _gathered(log):
+                await engine.fold(batch)
+                events += len(batch)
+                if progress is not None:
+                    progress(engine.position)
         digest = await store_digest(store, service)
         await store.release()
         return RebuildResult(
@@ -64,3 +70,28 @@ async def rebuild(
         )
     finally:
         await store.close()
+        with store_path.open("rb") as written:
+            os.fsync(written.fileno())
+
+
+async def _gathered(log: AsyncIterator[Sequence[LogMessage]]) -> AsyncIterator[list[LogMessage]]:
+    """Larger batches than a live service would take: nobody waits for an answer meanwhile."""
+    waiting: list[LogMessage] = []
+    async for batch in log:
+        waiting += batch
+        if len(waiting) >= BATCH:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+@contextmanager
+def _rarely_collected() -> Iterator[None]:
+    """Let the cyclic collector run seldom: what a fold makes holds no cycles, and walking it takes a fifth of the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

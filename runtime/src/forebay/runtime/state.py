@@ -20,7 +20,7 @@ from forebay.runtime.documents import (
     encode_document,
     index_values,
 )
-from forebay.runtime.stores.port import Store
+from forebay.runtime.stores.port import ImmediateReads, NotNow, Store
 
 
 class State(Protocol):
@@ -121,6 +121,7 @@ class WorkingSet:
 
     def __init__(self, store: Store, *, cache_size: int = 50_000) -> None:
         self._store = store
+        self._immediate = store if isinstance(store, ImmediateReads) else None
         self._cache_size = cache_size
         self._loaded: OrderedDict[type_and_key, Document | None] = OrderedDict()
         self._queries: dict[tuple[type[Document], str, str], frozenset[str]] = {}
@@ -135,20 +136,17 @@ class WorkingSet:
         for layer in (self._scratch, self._changed):
             if place in layer:
                 return cast("D | None", layer[place])
-        try:
-            found = self._loaded[place]
-        except KeyError:
-            raise NotLoaded(kind, key=key) from None
+        if place not in self._loaded:
+            self._load_now(NotLoaded(kind, key=key))
         self._loaded.move_to_end(place)
-        return cast("D | None", found)
+        return cast("D | None", self._loaded[place])
 
     def find(self, kind: type[D], field: str, value: str) -> list[D]:
         _check_indexed(kind, field)
-        try:
-            stored = self._queries[(kind, field, value)]
-        except KeyError:
-            raise NotLoaded(kind, query=(field, value)) from None
-        keys = set(stored)
+        query = (kind, field, value)
+        if query not in self._queries:
+            self._load_now(NotLoaded(kind, query=(field, value)))
+        keys = set(self._queries[query])
         keys.update(key for changed, key in self._overlay() if changed is kind)
         found = (self.get(kind, key) for key in sorted(keys))
         return [document for document in found if document is not None and _matches(document, field, value)]
@@ -156,10 +154,9 @@ class WorkingSet:
     def all(self, kind: type[D], *, after: str = "", limit: int = 100) -> list[D]:
         # A stored document may be deleted in the overlay, so as many more are read.
         wanted = limit + sum(1 for changed, _ in self._overlay() if changed is kind)
-        try:
-            stored = self._pages[(kind, after, wanted)]
-        except KeyError:
-            raise PagedLoad(kind, after, wanted) from None
+        if (kind, after, wanted) not in self._pages:
+            self._load_now(PagedLoad(kind, after, wanted))
+        stored = self._pages[(kind, after, wanted)]
         horizon = stored[-1] if len(stored) == wanted else None
         keys = set(stored)
         for changed, key in self._overlay():
@@ -220,16 +217,40 @@ class WorkingSet:
         kind = missing.kind
         if isinstance(missing, PagedLoad):
             rows = await self._store.page(kind.kind, after=missing.after, limit=missing.limit)
-            self._pages[(kind, missing.after, missing.limit)] = [key for key, _ in rows]
-            self._remember(kind, rows)
+            self._keep_page(kind, missing.after, missing.limit, rows)
         elif missing.query is not None:
             field, value = missing.query
-            rows = await self._store.find(kind.kind, field, value)
-            self._queries[(kind, field, value)] = frozenset(key for key, _ in rows)
-            self._remember(kind, rows)
+            self._keep_query(kind, field, value, await self._store.find(kind.kind, field, value))
         elif missing.key is not None:
-            body = (await self._store.get(kind.kind, [missing.key])).get(missing.key)
-            self._loaded[(kind, missing.key)] = None if body is None else decode_document(kind, body)
+            self._keep_document(kind, missing.key, (await self._store.get(kind.kind, [missing.key])).get(missing.key))
+
+    def _load_now(self, missing: NotLoaded) -> None:
+        """Fetch it at once where the store can; else, or when that fails, stop the pure function."""
+        store, kind = self._immediate, missing.kind
+        if store is None:
+            raise missing
+        try:
+            if isinstance(missing, PagedLoad):
+                rows = store.page_now(kind.kind, after=missing.after, limit=missing.limit)
+                self._keep_page(kind, missing.after, missing.limit, rows)
+            elif missing.query is not None:
+                field, value = missing.query
+                self._keep_query(kind, field, value, store.find_now(kind.kind, field, value))
+            elif missing.key is not None:
+                self._keep_document(kind, missing.key, store.get_now(kind.kind, missing.key))
+        except NotNow:
+            raise missing from None
+
+    def _keep_document(self, kind: type[Document], key: str, body: bytes | None) -> None:
+        self._loaded[(kind, key)] = None if body is None else decode_document(kind, body)
+
+    def _keep_query(self, kind: type[Document], field: str, value: str, rows: Sequence[tuple[str, bytes]]) -> None:
+        self._queries[(kind, field, value)] = frozenset(key for key, _ in rows)
+        self._remember(kind, rows)
+
+    def _keep_page(self, kind: type[Document], after: str, limit: int, rows: Sequence[tuple[str, bytes]]) -> None:
+        self._pages[(kind, after, limit)] = [key for key, _ in rows]
+        self._remember(kind, rows)
 
     def _remember(self, kind: type[Document], rows: Sequence[tuple[str, bytes]]) -> None:
         for key, body in rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +82,22 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class NotNow(Exception):  # noqa: N818 an instruction to the reader
+    """An immediate read failed: read again with `await`, where trouble of the store is reported."""
+
+
+@runtime_checkable
+class ImmediateReads(Protocol):
+    """What a store may offer besides: reads that return at once, because it is embedded.
+
+    A working set over it need not stop a pure function and start it again. Every
+    method raises `NotNow` and nothing else.
+    """
+
+    def get_now(self, kind: str, key: str) -> bytes | None: ...
+
+    def find_now(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]: ...
+
+    def page_now(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]: ...

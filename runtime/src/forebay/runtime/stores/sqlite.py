@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from forebay.runtime.errors import FencedError
-from forebay.runtime.stores.port import StoreHead, WriteBatch
+from forebay.runtime.stores.port import NotNow, StoreHead, WriteBatch
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS documents (
@@ -35,15 +35,22 @@ CREATE TABLE IF NOT EXISTS head (
   epoch INTEGER NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL
 );
 """
+_SCRATCH = "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF; PRAGMA cache_size=-131072;"
 
 
 class SqliteStore:
-    """`Store` on one file. `fold_version` is written when the file is made."""
+    """`Store` on one file. `fold_version` is written when the file is made.
 
-    def __init__(self, path: Path, *, fold_version: int) -> None:
+    `scratch` is for a file that nobody needs after a crash (a rebuild under way):
+    nothing is flushed to disk before the file is closed.
+    """
+
+    def __init__(self, path: Path, *, fold_version: int, scratch: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=10000;")
+        if scratch:
+            self._db.executescript(_SCRATCH)
         self._db.executescript(_SCHEMA)
         self._db.execute("INSERT OR IGNORE INTO head VALUES (1, 0, ?, 0, '', 0)", (fold_version,))
         self._epoch: int | None = None
@@ -92,7 +99,23 @@ class SqliteStore:
             found.update(rows)
         return found
 
+    def get_now(self, kind: str, key: str) -> bytes | None:
+        try:
+            row = self._db.execute("SELECT body FROM documents WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+        except sqlite3.Error as error:
+            raise NotNow from error
+        return None if row is None else bytes(row[0])
+
     async def find(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
+        return self._find(kind, field, value)
+
+    def find_now(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
+        try:
+            return self._find(kind, field, value)
+        except sqlite3.Error as error:
+            raise NotNow from error
+
+    def _find(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
         return self._db.execute(
             "SELECT d.key, d.body FROM entries e JOIN documents d ON d.kind = e.kind AND d.key = e.key"
             " WHERE e.kind = ? AND e.field = ? AND e.value = ? ORDER BY d.key",
@@ -100,6 +123,15 @@ class SqliteStore:
         ).fetchall()
 
     async def page(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
+        return self._page(kind, after=after, limit=limit)
+
+    def page_now(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
+        try:
+            return self._page(kind, after=after, limit=limit)
+        except sqlite3.Error as error:
+            raise NotNow from error
+
+    def _page(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
         return self._db.execute(
             "SELECT key, body FROM documents WHERE kind = ? AND key > ? ORDER BY key LIMIT ?", (kind, after, limit)
         ).fetchall()

@@ -143,7 +143,7 @@ class Agent:
             environment=self._environment,
             bus_problem=problem,
         )
-        checks = await asyncio.to_thread(run_preflight, inputs.inputs, inputs.resources, self._command, around)
+        checks = await asyncio.to_thread(run_preflight, inputs, self._command, around)
         for check in checks:
             _log.info("preflight %s: %s: %s", check.status, check.name, check.message)
         body = PreflightReported(
@@ -179,7 +179,8 @@ class Agent:
         self._process = process
         while process.returncode is None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _POLL_S)
+                async with asyncio.timeout(_POLL_S):
+                    await process.wait()
             await self._announce_saves(self._settings.attempt)
         return _judge(process.returncode, self._stopping, out_of_memory=memory_kills() > kills)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 
 from forebay.sdk.errors import ColumnNotPinnedError, DataUnreadableError
-from forebay.sdk.inputs import local_path
 from forebay.sdk.lance_store import LanceFrames, LanceVideos
 from forebay.sdk.lerobot_store import LeRobotFrames, LeRobotVideos
 from forebay.sdk.metadata import EpisodeMeta, Metadata, read_metadata
@@ -164,10 +163,10 @@ def _plain(name: str) -> str:
     return name.replace(".", "_")
 
 
-def open_pinned(pinned: PinnedInput) -> Dataset:
+def open_pinned(pinned: PinnedInput, place: Path) -> Dataset:
     """Open the version that a job pinned, with the part of it that the job declared."""
     return open_root(
-        local_path(pinned.root),
+        place,
         name=pinned.name,
         number=pinned.number,
         columns=pinned.columns,

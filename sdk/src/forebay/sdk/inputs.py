@@ -5,10 +5,11 @@ Written by the scheduler-bridge, read by the agent and by `open` inside a job.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forebay.contracts.identifiers import LogicalName, parse_logical_name
 from forebay.contracts.v1.datasets import PinnedInput
@@ -23,10 +24,16 @@ class Inputs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     inputs: tuple[PinnedInput, ...] = ()
+    places: Mapping[str, str] = Field(default_factory=dict)
+    """Where the cache has made a version ready, by `name@v<number>`; else it is read at its root."""
     compatibility: Compatibility = Compatibility()
     resources: Resources = Resources()
     allow_cold_start: bool = False
     command: tuple[str, ...] = ()
+
+    def place_of(self, pinned: PinnedInput) -> Path:
+        """The folder that this job reads a version from."""
+        return local_path(self.places.get(f"{pinned.name}@v{pinned.number}") or pinned.root)
 
 
 def read_inputs(path: Path) -> Inputs:

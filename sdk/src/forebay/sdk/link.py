@@ -73,7 +73,8 @@ class BusLink:
                     _log.warning("the bus answers again; events are being delivered")
                 silent, pause = False, _SHORTEST_PAUSE_S
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause if silent else 1.0)
+                async with asyncio.timeout(pause if silent else 1.0):
+                    await self._wake.wait()
 
     async def deliver_now(self) -> int:
         """Deliver what waits. Raises `Unreachable`."""
@@ -87,7 +88,8 @@ class BusLink:
         end = loop.time() + deadline_s
         while self.outbox.segments() and loop.time() < end:
             with contextlib.suppress(Unreachable, TimeoutError):
-                await asyncio.wait_for(self.deliver_now(), max(0.1, end - loop.time()))
+                async with asyncio.timeout(max(0.1, end - loop.time())):
+                    await self.deliver_now()
             if self.outbox.segments():
                 await asyncio.sleep(min(_SHORTEST_PAUSE_S, max(0.0, end - loop.time())))
         return self.outbox.pending()

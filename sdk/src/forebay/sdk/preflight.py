@@ -19,7 +19,7 @@ from pathlib import Path
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.datasets import MANIFEST_FILE, PinnedInput
 from forebay.contracts.v1.jobs import PreflightCheck, Resources
-from forebay.sdk.inputs import local_path
+from forebay.sdk.inputs import Inputs
 
 _READ_BYTES = 64 * 1024
 
@@ -46,23 +46,20 @@ def _fail(name: str, reason: Reason, message: str) -> PreflightCheck:
     return PreflightCheck(name=name, status="fail", reason=reason, message=message)
 
 
-def run_preflight(
-    inputs: Sequence[PinnedInput], resources: Resources, command: Sequence[str], around: Surroundings
-) -> tuple[PreflightCheck, ...]:
+def run_preflight(inputs: Inputs, command: Sequence[str], around: Surroundings) -> tuple[PreflightCheck, ...]:
     """Run every check."""
     return (
-        *(check_input(pinned) for pinned in inputs),
+        *(check_input(pinned, inputs.place_of(pinned)) for pinned in inputs.inputs),
         check_output(around.output, around.free_bytes),
-        *check_resources(resources, around.environment),
+        *check_resources(inputs.resources, around.environment),
         check_command(command, around.environment),
         *check_bus(around.bus_problem),
     )
 
 
-def check_input(pinned: PinnedInput) -> PreflightCheck:
+def check_input(pinned: PinnedInput, root: Path) -> PreflightCheck:
     """The pinned version opens here, and its files are the ones that were committed."""
     name = f"data {pinned.name}@v{pinned.number}"
-    root = local_path(pinned.root)
     try:
         problem, files, size = _compare_manifest(root, pinned.manifest_sha256)
     except (OSError, ValueError, KeyError, TypeError) as error:

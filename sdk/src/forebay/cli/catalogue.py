@@ -1,0 +1,123 @@
+"""Which commands there are and who brings them, without importing any of them.
+
+`forebay --help` must come at once, so names and one-line helps stand here; the
+module behind a command is loaded when that command is called. Commands of other
+packages come through the entry point group `forebay.commands`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+GROUP = "forebay.commands"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """A module or package whose `register(app)` adds commands."""
+
+    name: str
+    panel: str
+    commands: Mapping[str, str]
+    """Name and one-line help of each command."""
+    module: str | None = None
+    """None: another package brings it, through an entry point of that name."""
+
+
+_DATA, _JOBS, _MODELS, _PLACE = "Data", "Jobs", "Models and lineage", "This installation"
+
+PROVIDERS: tuple[Provider, ...] = (
+    Provider(
+        name="local",
+        panel=_PLACE,
+        commands={
+            "up": "Start the bus, the data pool and the services on this machine.",
+            "down": "Stop everything that `up` started.",
+            "status": "Show what runs, and what is wrong with it.",
+            "bus": "Keys, configuration and streams of the bus.",
+        },
+    ),
+    Provider(
+        name="ingest",
+        panel=_DATA,
+        commands={
+            "validate": "Check a dataset folder against every rule, without any server.",
+            "rules": "List the validation rules.",
+        },
+    ),
+    Provider(
+        name="upload",
+        panel=_DATA,
+        module="forebay.cli.upload",
+        commands={"upload": "Upload a LeRobot v3.0 folder into a dataset."},
+    ),
+    Provider(
+        name="datasets",
+        panel=_DATA,
+        module="forebay.cli.datasets",
+        commands={"dataset": "List, show and tag datasets."},
+    ),
+    Provider(
+        name="cache",
+        panel=_DATA,
+        commands={"plan": "Show which bytes a job would read."},
+    ),
+    Provider(
+        name="jobs",
+        panel=_JOBS,
+        module="forebay.cli.jobs",
+        commands={
+            "submit": "Submit a training job.",
+            "jobs": "List jobs.",
+            "job": "Show everything on record about a job.",
+            "why": "Say why a job is where it is.",
+            "cancel": "Cancel a job.",
+        },
+    ),
+    Provider(
+        name="run",
+        panel=_JOBS,
+        module="forebay.cli.run",
+        commands={"run": "Stand beside a training command (inside a job)."},
+    ),
+    Provider(
+        name="models",
+        panel=_MODELS,
+        module="forebay.cli.models",
+        commands={"model": "Register, evaluate, release and list models."},
+    ),
+    Provider(
+        name="lineage",
+        panel=_MODELS,
+        module="forebay.cli.lineage",
+        commands={
+            "lineage": "Show what made something, down to the episodes.",
+            "impact": "Show what something reached, up to released models.",
+        },
+    ),
+    Provider(
+        name="watch",
+        panel=_PLACE,
+        module="forebay.cli.watch",
+        commands={"watch": "Follow events and progress as they happen."},
+    ),
+    Provider(
+        name="dead",
+        panel=_PLACE,
+        module="forebay.cli.dead",
+        commands={"dead": "List, show and retry messages that a service gave up on."},
+    ),
+    Provider(
+        name="rebuild",
+        panel=_PLACE,
+        module="forebay.cli.rebuild",
+        commands={"rebuild": "Fold the log again and compare with what a service holds."},
+    ),
+)
+
+
+def installed() -> Mapping[str, EntryPoint]:
+    """Entry points of other packages, by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}

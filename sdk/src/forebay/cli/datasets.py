@@ -1,0 +1,101 @@
+"""`forebay dataset list|show|tag`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from forebay.cli.output import AsJson, Project, coloured, console, plain_table, print_json, size
+from forebay.cli.place import find_place
+
+_SHOWN = 15
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="List, show and tag datasets.", no_args_is_help=True)
+    group.command("list", epilog="Example: forebay dataset list")(list_datasets)
+    group.command("show", epilog="Example: forebay dataset show pick-place")(show)
+    group.command("tag", epilog="Example: forebay dataset tag pick-place golden v3 --reason 'checked by hand'")(tag)
+    app.add_typer(group, name="dataset")
+
+
+def list_datasets(project: Project = None, as_json: AsJson = False) -> None:
+    """List the datasets of a project."""
+    place = find_place(project)
+    found: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = place.ask("ingest", "datasets", {"after": after})
+        found += page["datasets"]
+        after = page["next"]
+    if as_json:
+        print_json({"project": place.project, "datasets": found})
+        return
+    table = plain_table("dataset", "latest", "tags", "episodes", "frames", "size")
+    for one in found:
+        tags = ", ".join(f"{name}→v{number}" for name, number in one["tags"].items()) or "-"
+        latest = f"v{one['latest']}" if one["latest"] else "-"
+        table.add_row(one["dataset"], latest, tags, str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]))
+    console().print(table if found else f"project {place.project} has no dataset yet; forebay upload FOLDER")
+
+
+def show(
+    dataset: Annotated[str, typer.Argument(help="The dataset's name.")],
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show versions, tags and uploads of a dataset, and the episodes that were not accepted."""
+    place = find_place(project)
+    found = place.ask("ingest", "dataset", {"dataset": dataset})
+    episodes = place.ask("ingest", "episodes", {"dataset": dataset, "limit": 1000})
+    bad = [one for one in episodes["episodes"] if one["state"] != "accepted"]
+    if as_json:
+        print_json({**found, "not_accepted": bad})
+        return
+    out = console()
+    tags = ", ".join(f"{name} → v{number}" for name, number in found["tags"].items()) or "none"
+    out.print(f"[bold]{escape(found['dataset'])}[/]  tags: {tags}")
+    table = plain_table("version", "episodes", "frames", "size", "accepted", "manifest")
+    for one in found["versions"]:
+        table.add_row(
+            f"v{one['number']}", str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]),
+            "yes" if one["accepted"] else "no", one["manifest_sha256"][:12],
+        )  # fmt: skip
+    out.print(table)
+    for one in found["uploads"]:
+        out.print(
+            f"{one['upload']}  {one['state']}: {one['accepted']} accepted, {one['held']} held,"
+            f" {one['rejected']} rejected of {one['expected']}  from {escape(one['source'])}"
+        )
+    for one in bad[:_SHOWN]:
+        message = escape(one["message"] or "")
+        out.print(f"  episode {one['source_index']} {coloured(one['state'])} by {', '.join(one['rules'])}: {message}")
+    if len(bad) > _SHOWN:
+        out.print(f"  … and {len(bad) - _SHOWN} more; --json prints all of them")
+
+
+def tag(
+    dataset: Annotated[str, typer.Argument(help="The dataset's name.")],
+    tag: Annotated[str, typer.Argument(help="The tag, for example train-ready.")],
+    version: Annotated[str, typer.Argument(help="The version it shall name, for example v3.")],
+    *,
+    reason: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a tag name a version. Jobs that pinned it before keep theirs."""
+    from forebay.contracts.identifiers import version_number  # noqa: PLC0415 help must not pay for it
+
+    number = version_number(version) or (int(version) if version.isdigit() else None)
+    if number is None:
+        msg = f"{version!r} is no version; write for example v3"
+        raise typer.BadParameter(msg)
+    place = find_place(project)
+    result = place.ask("ingest", "tag", {"dataset": dataset, "tag": tag, "number": number, "reason": reason})
+    if as_json:
+        print_json(result)
+    else:
+        console().print(f"{escape(dataset)}@{escape(tag)} names v{number}")

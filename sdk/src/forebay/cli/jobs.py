@@ -1,0 +1,215 @@
+"""`forebay submit|jobs|job|why|cancel`."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from forebay.cli.output import AsJson, Project, ago, coloured, console, moment, plain_table, print_json, seconds
+from forebay.cli.place import Place, find_place, person, run_async
+
+BRIDGE = "scheduler-bridge"
+_ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+_LOOK_EVERY_S = 0.5
+_UNREACHABLE_FOR_S = 60.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("submit", epilog="Example: forebay submit examples/reach.yaml --wait")(submit)
+    app.command("jobs", epilog="Example: forebay jobs")(jobs)
+    app.command("job", epilog="Example: forebay job reach --json")(job)
+    app.command("why", epilog="Example: forebay why reach")(why)
+    app.command("cancel", epilog="Example: forebay cancel reach-2 --reason 'wrong dataset'")(cancel)
+
+
+def submit(
+    file: Annotated[Path, typer.Argument(help="The job as YAML.", metavar="JOB.yaml")],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit 0 only when it succeeded.")] = False,
+    wait_for_dataset: Annotated[
+        bool, typer.Option("--wait-for-dataset", help="Accept a dataset name that nobody has heard of yet.")
+    ] = False,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a training job. The same file again, while the job lives, is the same job."""
+    spec = read_job(file)
+    place = find_place(project or spec.get("project"))
+    args = {"spec": spec, "wait_for_dataset": wait_for_dataset}
+    result = place.ask(BRIDGE, "submit", args, request_id=uuid.uuid4().hex)
+    if not as_json:
+        how = "is the same job, which is under way" if result.get("adopted") else "submitted"
+        console().print(f"[bold]{result['job']}[/] {how}; see why it waits with: forebay why {result['job']}")
+    if not wait:
+        if as_json:
+            print_json(result)
+        return
+    end = run_async(_follow(place, str(result["job"]), quiet=as_json))
+    if as_json:
+        print_json(result | {"state": end["state"], "sentence": end["sentence"]})
+    if end["state"] != "SUCCEEDED":
+        raise typer.Exit(1)
+
+
+def read_job(file: Path) -> dict[str, Any]:
+    """Read a job file; a relative working directory means: beside the file.
+
+    Raises `typer.BadParameter` that says what is wrong with the file.
+    """
+    import yaml  # noqa: PLC0415 only here
+
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"{file} cannot be read: {error.strerror}"
+        raise typer.BadParameter(msg) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        msg = f"{file} is no YAML: {error}"
+        raise typer.BadParameter(msg) from error
+    if not isinstance(found, dict):
+        msg = f"{file} holds no job: expected name, command, datasets, …"
+        raise typer.BadParameter(msg)
+    folder = found.get("working_directory")
+    if isinstance(folder, str) and not Path(folder).is_absolute():
+        found["working_directory"] = str((file.parent / folder).resolve())
+    return {str(name): value for name, value in found.items()}
+
+
+async def _follow(place: Place, job_id: str, *, quiet: bool) -> dict[str, Any]:
+    """Print what changes until the job has ended. A short outage of the bus is waited out."""
+    from forebay.runtime.errors import Unreachable  # noqa: PLC0415
+
+    out, said = console(), ""
+    loop = asyncio.get_running_loop()
+    heard = loop.time()
+    async with place.client() as client:
+        while True:
+            try:
+                answer = (await client.ask(BRIDGE, place.project, "why", {"job": job_id}, by=person())).result
+                heard = loop.time()
+            except Unreachable:
+                if loop.time() - heard > _UNREACHABLE_FOR_S:
+                    raise
+                await asyncio.sleep(_LOOK_EVERY_S)
+                continue
+            if answer["sentence"] != said and not quiet:
+                said = answer["sentence"]
+                out.print(f"{coloured(answer['state'])} {escape(said)}")
+            if answer["state"] in _ENDED:
+                return dict(answer)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def jobs(project: Project = None, as_json: AsJson = False) -> None:
+    """List the jobs of a project, each with its state and cause."""
+    place = find_place(project)
+    found: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = place.ask(BRIDGE, "jobs", {"after": after})
+        found += page["jobs"]
+        after = page["next"]
+    if as_json:
+        print_json({"project": place.project, "jobs": found})
+        return
+    table = plain_table("job", "state", "waits for", "attempts", "age", "cause")
+    for one in found:
+        table.add_row(
+            one["job"], coloured(one["state"]), one["queued_for"] or "-", str(one["attempts"]),
+            ago(one["submitted_at"]), escape(one["message"]),
+        )  # fmt: skip
+    console().print(table if found else f"project {place.project} has no job yet; forebay submit JOB.yaml")
+
+
+def job(
+    job: Annotated[str, typer.Argument(help="The job's id, or its name for the newest run.")],
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show everything on record about a job: inputs, attempts, history."""
+    place = find_place(project)
+    found = place.ask(BRIDGE, "job", {"job": job})
+    while found["next"] is not None:
+        page = place.ask(BRIDGE, "job", {"job": job, "after": found["next"]})
+        found["history"] += page["history"]
+        found["next"] = page["next"]
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    out.print(f"[bold]{found['job']}[/] {coloured(found['state'])} submitted by {escape(found['submitted_by'])}")
+    for one in found["inputs"]:
+        out.print(f"  input {escape(one['logical'])} = v{one['number']}")
+    _show_attempts(found["attempt_list"])
+    table = plain_table("time", "event", "attempt", "what")
+    for one in found["history"]:
+        text = one.get("message") or one.get("reason") or ""
+        table.add_row(moment(one["at"]), one["event"], str(one.get("attempt") or "-"), escape(text))
+    out.print(table)
+
+
+def why(
+    job: Annotated[str, typer.Argument(help="The job's id, or its name for the newest run.")],
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a job is where it is: one sentence, the conditions with numbers, where its time went."""
+    place = find_place(project)
+    found = place.ask(BRIDGE, "why", {"job": job})
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    out.print(f"{coloured(found['state'])} [bold]{escape(found['sentence'])}[/]")
+    table = plain_table("condition", "status", "reason", "what", "since")
+    for one in found["conditions"]:
+        table.add_row(
+            one["type"], coloured(one["status"]), one["reason"], escape(one["message"]), moment(one.get("since"))
+        )
+    out.print(table)
+    _show_attempts(found["attempts"])
+    waited = ", ".join(f"{layer} {seconds(count)}" for layer, count in found["waited_seconds"].items() if count >= 0.1)
+    if waited:
+        out.print(f"time spent: {waited}")
+
+
+def _show_attempts(attempts: list[dict[str, Any]]) -> None:
+    for one in attempts:
+        console().print(f"  attempt {one['attempt']}: {escape(attempt_line(one))}")
+
+
+def attempt_line(attempt: Mapping[str, Any]) -> str:
+    """One attempt in words; process recovery and training recovery apart."""
+    parts = [str(attempt["state"])]
+    process, training, ending = attempt.get("process"), attempt.get("training"), attempt.get("ending")
+    if process:
+        back = f" (the process came back after attempt {process['recovers']})" if process.get("recovers") else ""
+        parts.append(f"process {process['process']} on {process['host']}{back}")
+    if training:
+        step = f" at step {training['step']}" if training.get("step") is not None else ""
+        parts.append(f"training {training['mode']}{step}")
+    if ending:
+        parts.append(str(ending.get("message") or ending.get("reason") or ""))
+    return "; ".join(part for part in parts if part)
+
+
+def cancel(
+    job: Annotated[str, typer.Argument(help="The job's id, or its name for the newest run.")],
+    reason: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a job. Its process is stopped, its lease given back."""
+    place = find_place(project)
+    result = place.ask(BRIDGE, "cancel", {"job": job, "reason": reason}, request_id=uuid.uuid4().hex)
+    if as_json:
+        print_json(result)
+    else:
+        was = "was cancelled before" if result.get("already") else "cancelled"
+        console().print(f"{result['job']} {was}")

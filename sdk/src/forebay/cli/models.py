@@ -1,0 +1,178 @@
+"""`forebay model register|evaluate|release|list`."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from forebay.cli.output import AsJson, Project, console, plain_table, print_json
+from forebay.cli.place import Place, find_place
+
+_PENDING_FOR_S = 30.0
+_PENDING = frozenset({"verification-pending", "not-stored-yet", "catching-up", "no-checkpoint"})
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Register, evaluate, release and list models.", no_args_is_help=True)
+    group.command("register", epilog="Example: forebay model register reach-policy --job reach")(register_model)
+    group.command("evaluate", epilog="Example: forebay model evaluate reach-policy@v1 --metrics eval.json")(evaluate)
+    group.command("release", epilog="Example: forebay model release reach-policy@v1 --channel production")(release)
+    group.command("list", epilog="Example: forebay model list")(list_models)
+    app.add_typer(group, name="model")
+
+
+def register_model(
+    model: Annotated[str, typer.Argument(help="The model's name.")],
+    job: Annotated[str, typer.Option("--job", "-j", help="The job that made it.")],
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint id or step; default: the latest complete one.")
+    ] = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a verified checkpoint of a job a version of a model."""
+    args = {"model": model, "job": job, "checkpoint": checkpoint}
+    result = _command(find_place(project), "model-register", args)
+    if as_json:
+        print_json(result)
+        return
+    was = "is registered already" if result["already"] else "registered"
+    console().print(
+        f"[bold]{escape(result['model'])}@v{result['number']}[/] {was}: step {result['step']} of {result['job']},"
+        f" artefact {result['artefact_sha256'][:12]}"
+    )
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="NAME or NAME@v3.")],
+    *,
+    metrics: Annotated[Path | None, typer.Option(help="JSON file with numbers.")] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeatable.")] = None,
+    number: Annotated[int | None, typer.Option(help="Version number; default: the latest.")] = None,
+    source: Annotated[str | None, typer.Option(help="Where the metrics come from.")] = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record metrics of a model version, bound to the digest of its artefact."""
+    name, at = _split(model, number)
+    values = _read_metrics(metrics, metric or [])
+    origin = source or (str(metrics) if metrics else "command line")
+    args = {"model": name, "number": at, "metrics": values, "source": origin}
+    result = _command(find_place(project), "model-evaluate", args)
+    if as_json:
+        print_json(result)
+        return
+    shown = ", ".join(f"{key} {value:.4g}" for key, value in sorted(result["metrics"].items()))
+    console().print(f"[bold]{escape(result['model'])}@v{result['number']}[/] evaluated: {escape(shown)}")
+
+
+def release(
+    model: Annotated[str, typer.Argument(help="NAME or NAME@v3.")],
+    *,
+    channel: Annotated[str, typer.Option("--channel", "-c", help="candidate, canary, production or retired.")],
+    number: Annotated[int | None, typer.Option(help="Version number; default: the latest.")] = None,
+    force: Annotated[str | None, typer.Option(help="Release without an evaluation, for this reason.")] = None,
+    rollback: Annotated[bool, typer.Option("--rollback", help="Go back to what the channel named before.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why it is rolled back.")] = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a channel name a model version, or roll it back. Needs an evaluation of exactly that artefact."""
+    if rollback and not reason:
+        msg = "--rollback needs --reason"
+        raise typer.BadParameter(msg)
+    name, at = _split(model, number)
+    args: dict[str, Any] = {"model": name, "channel": channel, "number": at}
+    args |= {"rollback": True, "reason": reason} if rollback else {"forced_reason": force}
+    result = _command(find_place(project), "model-release", args)
+    if as_json:
+        print_json(result)
+        return
+    before = f" (before: v{result['previous']})" if result.get("previous") else ""
+    console().print(f"[bold]{escape(name)}@{escape(channel)}[/] names v{result['number']}{before}")
+
+
+def list_models(project: Project = None, as_json: AsJson = False) -> None:
+    """List the models of a project and where their channels point."""
+    place = find_place(project)
+    found: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = place.ask("registry", "models", {"after": after} if after else {})
+        found += page["models"]
+        after = page["after"]
+    if as_json:
+        print_json({"project": place.project, "models": found})
+        return
+    table = plain_table("model", "latest", "job", "step", "channels")
+    for one in found:
+        channels = ", ".join(f"{name}→v{number}" for name, number in one["channels"].items()) or "-"
+        table.add_row(one["model"], f"v{one['latest']}", str(one["job"]), str(one["step"]), channels)
+    console().print(
+        table if found else f"project {place.project} has no model yet; forebay model register NAME --job JOB"
+    )
+
+
+def _command(place: Place, question: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask; what passes in a moment (a checkpoint being verified) is waited for. Raises `Refused`."""
+    from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
+
+    given = {name: value for name, value in args.items() if value is not None}
+    end = time.monotonic() + _PENDING_FOR_S
+    while True:
+        try:
+            return dict(place.ask("registry", question, given, request_id=uuid.uuid4().hex))
+        except Refused as refused:
+            if refused.code not in _PENDING or time.monotonic() > end:
+                raise
+        time.sleep(0.5)
+
+
+def _split(model: str, number: int | None) -> tuple[str, int | None]:
+    """`reach-policy@v3` -> name and 3. A channel stays part of the name: the registry looks it up."""
+    from forebay.contracts.identifiers import version_number  # noqa: PLC0415
+
+    name, at, selector = model.partition("@")
+    found = version_number(selector) if at else None
+    if found is None:
+        return model, number
+    if number is not None and number != found:
+        msg = f"{model} and --number {number} name two versions"
+        raise typer.BadParameter(msg)
+    return name, found
+
+
+def _read_metrics(file: Path | None, pairs: list[str]) -> dict[str, float]:
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            msg = f"{file} cannot be read as JSON: {error}"
+            raise typer.BadParameter(msg) from error
+        if not isinstance(content, dict):
+            msg = f"{file} must hold an object of numbers"
+            raise typer.BadParameter(msg)
+        values |= content
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        try:
+            values[name] = float(value)
+        except ValueError as error:
+            msg = f"{pair!r}: write NAME=VALUE with a number"
+            raise typer.BadParameter(msg) from error
+        if not equals:
+            msg = f"{pair!r}: write NAME=VALUE"
+            raise typer.BadParameter(msg)
+    if not values:
+        msg = "give --metrics FILE or --metric NAME=VALUE"
+        raise typer.BadParameter(msg)
+    return values

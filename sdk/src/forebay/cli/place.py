@@ -1,0 +1,91 @@
+"""Where the installation is and who asks: from `local.json`, overridden by FOREBAY_* and options.
+
+Every command that talks to services goes through `Place`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from forebay.contracts.parts import Part, Source
+
+if TYPE_CHECKING:
+    from forebay.runtime.client import Client
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One installation and the project that a command is about."""
+
+    home: Path
+    nats_url: str
+    project: str
+    projects: tuple[str, ...]
+
+    def key(self, source: Source) -> Path | None:
+        """The key file of an identity; None for a server without keys (there is no keys folder)."""
+        folder = self.home / "keys"
+        name = f"{source.part}.{source.project}" if source.project else str(source.part)
+        return folder / f"{name}.nk" if folder.is_dir() else None
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """A connection as the person at the command line. Raises `Unreachable`."""
+        from forebay.runtime.client import Client  # noqa: PLC0415 help must not load the bus client
+
+        operator = Source(Part.OPERATOR)
+        async with Client.connect(self.nats_url, self.key(operator), operator) as client:
+            yield client
+
+    def ask(self, service: str, question: str, args: Mapping[str, Any], *, request_id: str | None = None) -> Any:
+        """Ask one service one question, from a command that needs nothing else."""
+
+        async def asked() -> dict[str, Any]:
+            async with self.client() as client:
+                answer = await client.ask(service, self.project, question, args, id=request_id, by=person())
+                return answer.result
+
+        return run_async(asked())
+
+
+def find_place(project: str | None) -> Place:
+    """Read the settings; the project is the option's, else FOREBAY_PROJECT, else the first known one."""
+    from forebay.contracts.identifiers import check_id  # noqa: PLC0415
+    from forebay.sdk.settings import place_settings  # noqa: PLC0415
+
+    settings = place_settings()
+    home = settings.home.expanduser().absolute()
+    local = _local(home)
+    projects = tuple(str(name) for name in local.get("projects", ()))
+    chosen = project or settings.project or next(iter(projects), "default")
+    url = settings.nats_url or str(local.get("nats_url") or "nats://127.0.0.1:4222")
+    return Place(home=home, nats_url=url, project=check_id(chosen), projects=projects)
+
+
+def _local(home: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((home / "local.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def person() -> str:
+    """Who is at the keyboard, for the record."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)

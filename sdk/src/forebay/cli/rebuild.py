@@ -1,0 +1,91 @@
+"""`forebay rebuild SERVICE`: fold the log again from its first event and compare the digests."""
+
+from __future__ import annotations
+
+import tempfile
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from forebay.cli.output import AsJson, Project, console, errors, print_json, seconds
+from forebay.cli.place import Place, find_place, person, run_async
+
+if TYPE_CHECKING:
+    from forebay.runtime.machine import Service
+
+GROUP = "forebay.services"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("rebuild", epilog="Example: forebay rebuild registry")(rebuild)
+
+
+def rebuild(
+    service: Annotated[str, typer.Argument(help="ingest, cache, scheduler-bridge or registry.")],
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fold the whole log into a fresh store with that service's code and compare it with the live one.
+
+    Exit 1 when the digests differ. The live service is not touched.
+    """
+    result = run_async(_rebuild(find_place(project), _definition(service)))
+    if as_json:
+        print_json(result)
+    else:
+        verdict = "[green]equal[/]" if result["equal"] else "[bold red]different[/]"
+        console().print(
+            f"{service} at {result['position']}: {verdict}; {result['events']} messages in"
+            f" {seconds(result['seconds'])} ({result['events_per_second']:,.0f}/s), {result['documents']} documents\n"
+            f"  rebuilt {result['rebuilt_digest']}\n  live    {result['live_digest']}"
+        )
+    if not result["equal"]:
+        raise typer.Exit(1)
+
+
+def _definition(name: str) -> Service:
+    """The service's pure definition, from its own package."""
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in points:
+        msg = f"no service {name!r} is installed here; installed: {', '.join(sorted(points)) or 'none'}"
+        raise typer.BadParameter(msg)
+    made: Service = points[name].load()()
+    return made
+
+
+async def _rebuild(place: Place, service: Service) -> dict[str, Any]:
+    from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
+    from forebay.runtime.rebuild import rebuild as fold_again  # noqa: PLC0415
+
+    columns = (TextColumn("folding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    async with place.client() as client:
+        live = (await client.ask(service.name, place.project, "digest", {}, by=person())).result
+        if live["fold_version"] != service.fold_version:
+            msg = f"{service.name} runs fold version {live['fold_version']}, the code here has {service.fold_version}"
+            raise Refused("other-version", msg, "restart the service, then rebuild again")
+        position = int(live["position"])
+        with tempfile.TemporaryDirectory() as folder, Progress(*columns, console=errors(), transient=True) as bar:
+            task = bar.add_task("folding", total=position)
+            made = await fold_again(
+                service,
+                client.batches(after=0, until=position),
+                Path(folder) / "state.sqlite",
+                progress=lambda seq: bar.update(task, completed=seq),
+            )
+    return {
+        "service": service.name,
+        "position": position,
+        "rebuilt_position": made.seq,
+        "equal": made.digest == live["digest"] and made.seq == position,
+        "rebuilt_digest": made.digest,
+        "live_digest": live["digest"],
+        "documents": made.documents,
+        "events": made.events,
+        "parked": made.parked,
+        "seconds": round(made.seconds, 3),
+        "events_per_second": round(made.events / made.seconds, 1) if made.seconds else 0.0,
+    }

@@ -1,0 +1,178 @@
+"""`forebay upload`: bring a LeRobot v3.0 folder into a dataset."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from forebay.cli.output import AsJson, Project, coloured, console, errors, print_json, size
+from forebay.cli.place import Place, find_place, run_async
+
+if TYPE_CHECKING:
+    from forebay.sdk.collector import Collector, Uploaded
+
+_DELIVER_WITHIN_S = 20.0
+_LOOK_EVERY_S = 0.4
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("upload", epilog="Example: forebay upload ./recordings --dataset pick-place --wait")(upload)
+
+
+def upload(
+    path: Annotated[Path, typer.Argument(help="Folder of a LeRobot v3.0 dataset.")],
+    *,
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Its name; default: the folder's.")] = None,
+    project: Project = None,
+    revision: Annotated[str | None, typer.Option(help="Revision at the source, for lineage.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the verdict on each episode.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait with --wait.")] = 600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Upload a folder: every file whole, with its digest. The same folder again is the same upload.
+
+    A kill or an outage loses nothing: run the same command again.
+    """
+    place = find_place(project)
+    result = run_async(_upload(place, path, dataset, revision, wait_s=timeout if wait else None))
+    if as_json:
+        print_json(result)
+    else:
+        _show(result)
+    if wait and (result["verdict"] or {}).get("state") == "refused":
+        raise typer.Exit(1)
+
+
+async def _upload(
+    place: Place, path: Path, dataset: str | None, revision: str | None, *, wait_s: float | None
+) -> dict[str, Any]:
+    from forebay.contracts.identifiers import check_name, slug  # noqa: PLC0415 help must not pay for it
+    from forebay.sdk.collector import Collector  # noqa: PLC0415
+    from forebay.sdk.link import BusLink  # noqa: PLC0415
+
+    name = check_name(slug(dataset or path.resolve().name))
+    collector = Collector(home=place.home, project=place.project)
+    async with BusLink(place.nats_url, place.key(collector.source), collector.outbox) as link:
+        delivery = asyncio.create_task(link.deliver_for_ever())
+        try:
+            done = await _copy(collector, path, name, revision)
+        finally:
+            delivery.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await delivery
+        if done.repeated and not await _known(place, done.upload):
+            done = await asyncio.to_thread(collector.upload, path, name, again=True)
+        left = await link.drain(_DELIVER_WITHIN_S)
+        if left:
+            await _say_what_waits(link, left)
+    collector.delivered(done.upload)
+    verdict = await _verdict(place, done.upload, wait_s) if wait_s is not None else None
+    return {
+        "upload": done.upload,
+        "dataset": done.dataset,
+        "project": place.project,
+        "episodes": done.episodes,
+        "files": done.files,
+        "bytes": done.bytes,
+        "repeated": done.repeated,
+        "verdict": verdict,
+    }
+
+
+async def _say_what_waits(link: Any, left: int) -> None:
+    """Files are safe, events are not delivered: an error that says where they wait."""
+    from forebay.runtime.errors import Unreachable  # noqa: PLC0415
+
+    try:
+        await link.client()
+        why = "the bus does not take them"
+    except Unreachable as error:
+        why = error.message
+    message = f"every file was copied, but {left} events wait in {link.outbox.folder}: {why}"
+    raise Unreachable(message, "start it with `forebay up`, then run the same upload again; nothing is copied twice")
+
+
+async def _copy(collector: Collector, path: Path, name: str, revision: str | None) -> Uploaded:
+    """Run the collector in a thread with a progress bar."""
+    columns = (TextColumn("{task.description:<8}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors(), transient=True) as bars:
+        return await asyncio.to_thread(collector.upload, path, name, source_revision=revision, progress=_Bar(bars))
+
+
+class _Bar:
+    """The collector's progress as a bar."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._task: TaskID | None = None
+
+    def stage(self, name: str, total_bytes: int) -> None:
+        self._task = self._bars.add_task(name, total=total_bytes)
+
+    def advance(self, done_bytes: int) -> None:
+        if self._task is not None:
+            self._bars.advance(self._task, done_bytes)
+
+
+async def _known(place: Place, upload_id: str) -> bool:
+    """Whether ingest has heard of this upload."""
+    from forebay.runtime.errors import Refused, Unreachable  # noqa: PLC0415
+
+    try:
+        async with place.client() as client:
+            await client.ask("ingest", place.project, "upload", {"upload": upload_id})
+    except (Refused, Unreachable):
+        return False
+    return True
+
+
+async def _verdict(place: Place, upload_id: str, within_s: float) -> dict[str, Any]:
+    """Wait until ingest has judged every episode; raises `Unreachable` when it takes too long."""
+    from forebay.runtime.errors import Refused, Unreachable  # noqa: PLC0415
+
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within_s
+    async with place.client() as client:
+        while loop.time() < end:
+            try:
+                answer = await client.ask("ingest", place.project, "upload", {"upload": upload_id})
+            except Refused:
+                answer = None
+            if answer is not None and answer.result["state"] in _FINAL:
+                page = await client.ask("ingest", place.project, "episodes", {"upload": upload_id, "limit": 1000})
+                bad = [one for one in page.result["episodes"] if one["state"] != "accepted"]
+                return {**answer.result, "not_accepted": bad}
+            await asyncio.sleep(_LOOK_EVERY_S)
+    msg = f"ingest gave no verdict on {upload_id} within {within_s:.0f} s"
+    raise Unreachable(msg, "look with: forebay dataset show, or forebay status")
+
+
+_FINAL = frozenset({"committed", "refused", "empty", "converted", "done", "rejected"})
+
+
+def _show(result: dict[str, Any]) -> None:
+    out = console()
+    if result["repeated"]:
+        out.print(f"[bold]{result['upload']}[/] is uploaded already: the same files, the same upload")
+    else:
+        out.print(
+            f"uploaded [bold]{escape(result['dataset'])}[/]: {result['episodes']} episodes, {result['files']} files,"
+            f" {size(result['bytes'])} as {result['upload']}"
+        )
+    verdict = result["verdict"]
+    if verdict is None:
+        return
+    made = f" → version v{verdict['version']}" if verdict.get("version") else ""
+    out.print(f"ingest: {verdict['accepted']} accepted, {verdict['held']} held, {verdict['rejected']} rejected{made}")
+    for one in verdict["not_accepted"]:
+        rules = ", ".join(one["rules"])
+        out.print(
+            f"  episode {one['source_index']} {coloured(one['state'])} by {rules}: {escape(one['message'] or '')}"
+        )

@@ -37,16 +37,16 @@ class Config:
     """Hyper-parameters; each may come from the command line or from the job's `parameters:`."""
 
     dataset: str = "dataset:reach@train-ready"
-    steps: int = 4000
+    steps: int = 2400
     batch: int = 256
-    hidden: int = 256
+    hidden: int = 192
     layers: int = 3
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-3
     warmup: int = 100
-    weight_decay: float = 1e-2
-    noise: float = 0.05
+    weight_decay: float = 5e-2
+    noise: float = 0.1
     """Random jitter of the standardised state: the policy must not learn single frames by heart."""
-    checkpoint_every: int = 500
+    checkpoint_every: int = 300
     report_every: int = 100
     held_out: float = 0.2
     seed: int = 1

@@ -73,6 +73,7 @@ class Reason(StrEnum):
     OUTPUT_FULL = "OutputFull"
     RESOURCES_VISIBLE = "ResourcesVisible"
     RESOURCES_MISSING = "ResourcesMissing"
+    COMMAND_FOUND = "CommandFound"
     COMMAND_NOT_FOUND = "CommandNotFound"
     STATUS_UNREACHABLE = "StatusUnreachable"
     PREFLIGHT_FAILED = "PreflightFailed"
@@ -127,6 +128,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.OUTPUT_FULL: "The output folder has no room.",
     Reason.RESOURCES_VISIBLE: "The processors, memory and GPUs are what was asked for.",
     Reason.RESOURCES_MISSING: "Fewer resources are visible than were asked for.",
+    Reason.COMMAND_FOUND: "The command exists and can be executed.",
     Reason.COMMAND_NOT_FOUND: "The command cannot be found or executed.",
     Reason.STATUS_UNREACHABLE: "The bus cannot be reached; events are kept on disk and delivered later.",
     Reason.PREFLIGHT_FAILED: "A check before the start failed, so the command was not started.",

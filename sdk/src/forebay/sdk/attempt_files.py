@@ -33,6 +33,7 @@ class AttemptFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._command: tuple[int, int | None] | None = None
 
     def take(self) -> bool:
         """Claim the attempt; False when another agent has it, now or before."""
@@ -46,14 +47,18 @@ class AttemptFolder:
         return True
 
     def write_process(self, stage: Stage, command_pid: int | None = None) -> None:
+        """Say which processes run; a command that was named once stays named after its end."""
         agent = os.getpid()
+        if command_pid is not None:
+            self._command = (command_pid, start_ticks(command_pid))
+        pid, start = self._command or (None, None)
         self._write(
             "process.json",
             {
                 "agent_pid": agent,
                 "agent_start": start_ticks(agent),
-                "command_pid": command_pid,
-                "command_start": start_ticks(command_pid) if command_pid is not None else None,
+                "command_pid": pid,
+                "command_start": start,
                 "stage": stage,
             },
         )

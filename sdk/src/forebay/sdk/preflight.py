@@ -117,7 +117,7 @@ def check_command(command: Sequence[str], environment: Mapping[str, str]) -> Pre
     script = next((part for part in command[1:2] if part.endswith(".py")), None)
     if script is not None and not Path(script).exists():
         return _fail("command", Reason.COMMAND_NOT_FOUND, f"{script} does not exist in {Path.cwd()}")
-    return _pass("command", Reason.RUNNING, f"{found} can be executed")
+    return _pass("command", Reason.COMMAND_FOUND, f"{found} can be executed")
 
 
 def check_bus(problem: str | None) -> Iterator[PreflightCheck]:

@@ -136,6 +136,16 @@ def test_the_verdict_on_the_bus_is_the_one_that_why_gives() -> None:
     assert causes == ["NotEvaluatedYet", "Planning", "Warming", "PreflightRunning", "Running"]
 
 
+def test_a_lease_that_comes_while_the_gate_is_opening_is_no_new_verdict() -> None:
+    """Ingest grants an empty lease to a job without inputs: nothing is announced between two steps of its own."""
+    world = World()
+    job = world.submit(settle=False)
+    world.store_own()
+    world.say(datasets.LeaseGranted(job=job, inputs=()))
+    causes = [body.verdict.cause.value for body in world.said(jobs.VerdictChanged, job)]
+    assert causes == ["PreflightRunning"]
+
+
 def test_the_newest_refusal_stands() -> None:
     """Ingest names one input at a time: when the first has come, only the second is told."""
     world = World()

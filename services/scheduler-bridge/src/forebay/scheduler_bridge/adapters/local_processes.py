@@ -29,7 +29,8 @@ from forebay.scheduler_bridge.ports import AttemptPlan, ExitReport, Observation
 ALREADY_RUNNING = 75
 """Exit code of an agent that found the folder's lock taken (EX_TEMPFAIL)."""
 _TAIL_BYTES = 4096
-AGENT = (sys.executable, "-m", "forebay.cli", "run", "--")
+AGENT = (sys.executable, "-P", "-m", "forebay.cli", "run", "--")
+"""`-P`: a file beside the training script must not stand in for a module of the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

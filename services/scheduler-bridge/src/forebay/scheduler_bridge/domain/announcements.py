@@ -18,7 +18,16 @@ from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.readiness import Answer, answer
 
 B = TypeVar("B", bound=EventBody)
-_TERMINAL = (jobs.JobSucceeded, jobs.JobFailed, jobs.JobCancelled)
+_TERMINAL: tuple[type[EventBody], ...] = (jobs.JobSucceeded, jobs.JobFailed, jobs.JobCancelled)
+_MOVES: tuple[type[EventBody], ...] = (
+    *_TERMINAL,
+    jobs.JobGated,
+    jobs.JobGateOpened,
+    jobs.WorkloadPending,
+    jobs.WorkloadAdmitted,
+    jobs.PreflightPassed,
+    jobs.PreflightFailed,
+)
 
 
 class Decided:
@@ -87,6 +96,11 @@ def verdict_said(job: Job, decided: Decided) -> tuple[dict[str, Any] | None, int
 def has_ended(job: Job, decided: Decided) -> bool:
     """The job's end is on record or decided."""
     return job.terminal is not None or any(decided.of(kind, job) for kind in _TERMINAL)
+
+
+def is_moving(job: Job, decided: Decided) -> bool:
+    """Something that changes the job's state is decided but not on record yet."""
+    return any(decided.of(kind, job) for kind in _MOVES)
 
 
 def pending_admission(job: Job, decided: Decided) -> jobs.WorkloadAdmitted | None:

@@ -98,10 +98,10 @@ class Bridge:
         yield from given
         if isinstance(recorded.body, _NO_VERDICT):
             return
-        # A job that something was just decided about is judged when that is on record.
-        moving = {(action.project, getattr(action.body, "job", "")) for action in given if isinstance(action, Emit)}
+        # A job about which something is decided is judged when that is on record.
+        decided = Decided(pending, given)
         for job in touched:
-            if (job.project, job.id) not in moving:
+            if not announcements.is_moving(job, decided):
                 yield from self._verdict(state, decided, job, now)
 
     def _gate(self, state: State, decided: Decided, job: Job, now: datetime) -> Iterator[Action]:

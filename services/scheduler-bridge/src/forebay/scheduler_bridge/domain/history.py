@@ -63,7 +63,7 @@ def sentence(body: EventBody) -> str:
         case jobs.VerdictChanged():
             text = body.verdict.message
         case datasets.LeaseGranted():
-            text = ", ".join(f"{item.name}@v{item.number}" for item in body.inputs)
+            text = ", ".join(f"{item.name}@v{item.number}" for item in body.inputs) or "no inputs"
         case _:
             pass
     return text

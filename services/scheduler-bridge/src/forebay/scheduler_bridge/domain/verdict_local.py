@@ -137,7 +137,7 @@ def _starting(situation: Situation, rule: str) -> Verdict | None:
     passed = last.preflight is not None and last.preflight.passed
     cause, message = (
         Reason.PREFLIGHT_RUNNING,
-        f"attempt {last.number} has its quota; {SENTENCES[Reason.PREFLIGHT_RUNNING]}",
+        f"attempt {last.number} has its quota and is being checked before its start",
     )
     if failed:
         cause = Reason.PREFLIGHT_FAILED

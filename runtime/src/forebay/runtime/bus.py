@@ -24,6 +24,7 @@ from forebay.contracts.parts import Source
 from forebay.contracts.subjects import ASK_ROOT, DEAD_STREAM, EVENT_ROOT, STREAM, progress_subject
 from forebay.runtime import telemetry
 from forebay.runtime.connection import connect_options, inbox_prefix
+from forebay.runtime.headers import speed_up
 from forebay.runtime.log import LogMessage
 from forebay.runtime.records import OutboxEntry
 
@@ -85,6 +86,7 @@ class Bus:
 
     async def connect(self) -> None:
         await self._broker.connect()
+        speed_up(self.nc)
         self.connected = True
 
     async def close(self) -> None:

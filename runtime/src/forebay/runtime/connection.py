@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.contracts.parts import Source
 from forebay.runtime.errors import Unreachable
+from forebay.runtime.headers import speed_up
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
@@ -72,6 +73,7 @@ async def connect(url: str, source: Source, nkey_file: Path | None, *, retry: bo
         msg = f"no bus answers at {url}"
         raise Unreachable(msg, "start it with: forebay up") from error
     connected = True
+    speed_up(client)
     if not retry:
         client.options.update(endless, allow_reconnect=True)
     return client

@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.codec import decode_recorded
@@ -86,18 +86,23 @@ class LogReader:
         try:
             await self._nc.publish(f"$JS.API.DIRECT.GET.{self._stream}", request, reply=inbox)
             while True:
-                try:
-                    async with asyncio.timeout(_ANSWER_WITHIN_S):
-                        answer = await answers.get()
-                except TimeoutError:
-                    msg = f"the stream {self._stream} did not answer within {_ANSWER_WITHIN_S:.0f} s"
-                    raise Unreachable(msg, "check that nats-server runs: forebay status") from None
-                headers: Mapping[str, Any] = answer.headers or {}
+                answer = await self._next(answers)
+                headers: Mapping[str, str] = answer.headers or {}
                 if "Status" in headers and "Nats-Sequence" not in headers:
                     return
                 yield _message(headers, answer.data)
         finally:
             await subscription.unsubscribe()
+
+    async def _next(self, answers: asyncio.Queue[Msg]) -> Msg:
+        if not answers.empty():  # a timer for each message would cost more than the message
+            return answers.get_nowait()
+        try:
+            async with asyncio.timeout(_ANSWER_WITHIN_S):
+                return await answers.get()
+        except TimeoutError:
+            msg = f"the stream {self._stream} did not answer within {_ANSWER_WITHIN_S:.0f} s"
+            raise Unreachable(msg, "check that nats-server runs: forebay status") from None
 
     async def ends(self) -> tuple[int, int]:
         """First and last sequence of the stream."""
@@ -109,13 +114,13 @@ class LogReader:
         return int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
 
 
-def _message(headers: Mapping[str, Any], data: bytes) -> LogMessage:
+def _message(headers: Mapping[str, str], data: bytes) -> LogMessage:
     return LogMessage(
         seq=int(headers["Nats-Sequence"]),
-        subject=str(headers["Nats-Subject"]),
-        headers={str(name): str(value) for name, value in headers.items()},
+        subject=headers["Nats-Subject"],
+        headers=headers,
         data=data,
-        stored_at=stored_time(str(headers["Nats-Time-Stamp"])),
+        stored_at=stored_time(headers["Nats-Time-Stamp"]),
     )
 
 

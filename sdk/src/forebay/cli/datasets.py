@@ -50,8 +50,12 @@ def show(
     """Show versions, tags and uploads of a dataset, and the episodes that were not accepted."""
     place = find_place(project)
     found = place.ask("ingest", "dataset", {"dataset": dataset})
-    episodes = place.ask("ingest", "episodes", {"dataset": dataset, "limit": 1000})
-    bad = [one for one in episodes["episodes"] if one["state"] != "accepted"]
+    bad: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = place.ask("ingest", "episodes", {"dataset": dataset, "after": after, "limit": 1000})
+        bad += [one for one in page["episodes"] if one["state"] != "ACCEPTED"]
+        after = page["next"]
     if as_json:
         print_json({**found, "not_accepted": bad})
         return

@@ -19,8 +19,8 @@ Project = Annotated[str | None, typer.Option("--project", "-p", help="The projec
 
 _COLOURS = {
     "SUCCEEDED": "green", "RUNNING": "cyan", "QUEUED": "yellow", "CREATED": "yellow", "FAILED": "red",
-    "CANCELLED": "magenta", "True": "green", "False": "red", "Unknown": "yellow", "accepted": "green",
-    "rejected": "red", "held": "magenta", "complete": "green", "corrupt": "red",
+    "CANCELLED": "magenta", "True": "green", "False": "red", "Unknown": "yellow", "ACCEPTED": "green",
+    "REJECTED": "red", "HELD": "magenta", "COMMITTED": "green", "REFUSED": "red", "complete": "green", "corrupt": "red",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from forebay.cli.output import AsJson, Project, coloured, console, errors, print
 from forebay.cli.place import Place, find_place, run_async
 
 if TYPE_CHECKING:
+    from forebay.runtime.client import Client
     from forebay.sdk.collector import Collector, Uploaded
 
 _DELIVER_WITHIN_S = 20.0
@@ -46,7 +47,7 @@ def upload(
         print_json(result)
     else:
         _show(result)
-    if wait and (result["verdict"] or {}).get("state") == "refused":
+    if wait and (result["verdict"] or {}).get("state") == "REFUSED":
         raise typer.Exit(1)
 
 
@@ -146,15 +147,26 @@ async def _verdict(place: Place, upload_id: str, within_s: float) -> dict[str, A
             except Refused:
                 answer = None
             if answer is not None and answer.result["state"] in _FINAL:
-                page = await client.ask("ingest", place.project, "episodes", {"upload": upload_id, "limit": 1000})
-                bad = [one for one in page.result["episodes"] if one["state"] != "accepted"]
-                return {**answer.result, "not_accepted": bad}
+                return {**answer.result, "not_accepted": await _not_accepted(client, place.project, upload_id)}
             await asyncio.sleep(_LOOK_EVERY_S)
     msg = f"ingest gave no verdict on {upload_id} within {within_s:.0f} s"
     raise Unreachable(msg, "look with: forebay dataset show, or forebay status")
 
 
-_FINAL = frozenset({"committed", "refused", "empty", "converted", "done", "rejected"})
+async def _not_accepted(client: Client, project: str, upload_id: str) -> list[dict[str, Any]]:
+    """Every episode of the upload that may not enter a version, with the rule that says so."""
+    found: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = (
+            await client.ask("ingest", project, "episodes", {"upload": upload_id, "after": after, "limit": 1000})
+        ).result
+        found += [one for one in page["episodes"] if one["state"] != "ACCEPTED"]
+        after = page["next"]
+    return sorted(found, key=lambda one: int(one["source_index"]))
+
+
+_FINAL = frozenset({"COMMITTED", "REFUSED"})
 
 
 def _show(result: dict[str, Any]) -> None:

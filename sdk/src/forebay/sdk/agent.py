@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shlex
 import signal
 import time
@@ -109,7 +110,9 @@ class Agent:
             if self._process is None:
                 attempt.cancel()
             elif self._process.returncode is None:
-                self._process.send_signal(received)
+                # Not send_signal: it would reap a command that has just died, and its exit would be lost.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._process.pid, received)
 
         for received in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(received, told, received)

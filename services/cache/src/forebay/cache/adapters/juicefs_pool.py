@@ -9,6 +9,7 @@ when its file lies in the cache folder with the right size.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import subprocess
 import time
@@ -192,8 +193,9 @@ def _read_share(path: Path, blocks: Sequence[Block]) -> None:
     try:
         for block in blocks:
             middle = block.visible.start + block.visible.length // 2
-            # What the kernel still holds from writing would be answered without the mount.
-            os.posix_fadvise(descriptor, middle, PIECE_BYTES, os.POSIX_FADV_DONTNEED)
+            # What the kernel still holds would be answered without the mount; it drops whole pages only.
+            page = middle // mmap.PAGESIZE * mmap.PAGESIZE
+            os.posix_fadvise(descriptor, page, PIECE_BYTES + mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
             os.pread(descriptor, min(PIECE_BYTES, block.visible.end - middle), middle)
     finally:
         os.close(descriptor)

@@ -1,0 +1,52 @@
+"""Settings of the cache; the only module of it that reads the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from forebay.runtime.settings import ServiceSettings, load_settings
+
+
+class CacheSettings(ServiceSettings):
+    """FOREBAY_POOL… is set by `forebay up`; the rest has defaults that fit one machine."""
+
+    pool: Path | None = None
+    """Folder that jobs read from; default `<home>/pool`."""
+    pool_kind: Literal["juicefs", "folder"] = "folder"
+    """What the pool is: a JuiceFS mount, whose cache can be looked into, or a plain folder."""
+    cache_budget_bytes: int | None = Field(default=None, gt=0)
+    """Cache bytes that all leased plans may hold together; unset: what the disk has free, less a tenth of it."""
+    cache_parallel: int = Field(default=4, ge=1, le=64)
+    """Files that are warmed at once within one plan."""
+
+    @property
+    def pool_folder(self) -> Path:
+        return (self.pool or self.home / "pool").absolute()
+
+    @property
+    def plans_folder(self) -> Path:
+        """Where the plans lie that events refer to."""
+        return (self.home / "services" / "cache" / "plans").absolute()
+
+
+class AskSettings(BaseModel):
+    """What `forebay plan NAME@TAG` needs to ask ingest."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    home: Path = Path(".forebay")
+    nats_url: str | None = None
+    nkey_file: Path | None = None
+    project: str | None = None
+
+
+def load() -> CacheSettings:
+    """Settings from the environment; raises with every problem listed."""
+    return load_settings(CacheSettings)
+
+
+def load_ask() -> AskSettings:
+    return load_settings(AskSettings)

@@ -1,0 +1,143 @@
+"""Events and documents with sensible defaults, and a whole service without a bus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from forebay.cache.domain.decide import decide
+from forebay.cache.domain.evolve import READS, evolve
+from forebay.contracts.body import EventBody, FileRef
+from forebay.contracts.envelope import Event, Recorded
+from forebay.contracts.parts import Part, Source
+from forebay.contracts.reasons import Reason
+from forebay.contracts.v1.cache import CacheFailed, CacheLost, CachePartial, CachePlanned, CacheReady
+from forebay.contracts.v1.datasets import LeaseGranted, LeaseReleased, PinnedInput
+from forebay.runtime.documents import Document
+from forebay.runtime.machine import Action, Emit, NothingPending
+from forebay.runtime.state import MemoryState
+
+D = TypeVar("D", bound=Document)
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+PROJECT = "arm-lab"
+PLAN_ID = "a" * 32
+SHA = "0" * 64
+
+
+class Log:
+    """Folds events in order and collects what is decided on each."""
+
+    def __init__(self) -> None:
+        self.state = MemoryState()
+        self.seq = 0
+        self.seen: set[str] = set()
+
+    def add(self, body: EventBody, *, project: str = PROJECT, source: Part = Part.CACHE) -> list[Action]:
+        self.seq += 1
+        stored = NOON + timedelta(seconds=self.seq)
+        event = Event(id=str(self.seq), source=Source(source), project=project, body=body, time=stored)
+        recorded = Recorded(event=event, seq=self.seq, stored_at=stored)
+        if type(body) in READS:
+            evolve(self.state, recorded)
+            return list(decide(self.state, NothingPending(), recorded))
+        return []
+
+    def publish(self, emits: list[Emit]) -> list[Action]:
+        """What the outbox does: a fact that was said before is not said again."""
+        actions: list[Action] = []
+        for emit in emits:
+            if emit.event_id not in self.seen:
+                self.seen.add(emit.event_id)
+                actions += self.add(emit.body, project=emit.project)
+        return actions
+
+
+class Context:
+    """`WorkContext` over a `Log`: emitted events are folded at once."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.progressed: list[Mapping[str, Any]] = []
+        self.emitted: list[Emit] = []
+
+    async def emit(self, *emits: Emit) -> None:
+        self.emitted += emits
+        self.log.publish(list(emits))
+
+    def progress(self, payload: Mapping[str, Any]) -> None:
+        self.progressed.append(payload)
+
+    async def get(self, kind: type[D], key: str) -> D | None:
+        return self.log.state.get(kind, key)
+
+
+def pinned(root: Path | str = "/pool/v1", **changes: Any) -> PinnedInput:
+    values: dict[str, Any] = {
+        "kind": "dataset",
+        "logical": "dataset:pick@train-ready",
+        "name": "pick",
+        "number": 1,
+        "root": str(root),
+        "manifest_sha256": SHA,
+    }
+    return PinnedInput(**(values | changes))
+
+
+def granted(job: str = "train-1", *inputs: PinnedInput) -> LeaseGranted:
+    return LeaseGranted(job=job, inputs=inputs or (pinned(),))
+
+
+def released(job: str = "train-1") -> LeaseReleased:
+    return LeaseReleased(job=job, reason="succeeded")
+
+
+def planned(job: str = "train-1", plan: str = PLAN_ID, *, aligned: int = 2000) -> CachePlanned:
+    return CachePlanned(
+        plan=plan,
+        job=job,
+        digest=plan * 2,
+        name="pick",
+        number=1,
+        root="/pool/v1",
+        files=3,
+        total_bytes=1000,
+        aligned_bytes=aligned,
+        whole_bytes=9000,
+        ranges=FileRef(uri="file:///plans/a.json", sha256=SHA, bytes=5),
+    )
+
+
+def ready(plan: str = PLAN_ID, *, proof: Any = "blocks") -> CacheReady:
+    return CacheReady(
+        plan=plan,
+        name="pick",
+        number=1,
+        verified_bytes=1000,
+        origin_bytes=2000,
+        place="/pool/v1",
+        adapter="juicefs",
+        proof=proof,
+        seconds=1.5,
+    )
+
+
+def failed(reason: Reason, plan: str = PLAN_ID, job: str | None = None) -> CacheFailed:
+    return CacheFailed(plan=plan, name="pick", number=1, reason=reason, message="no", job=job)
+
+
+def lost(plan: str = PLAN_ID) -> CacheLost:
+    return CacheLost(plan=plan, name="pick", number=1, reason=Reason.CACHE_LOST, message="gone")
+
+
+def partial(plan: str = PLAN_ID) -> CachePartial:
+    return CachePartial(
+        plan=plan,
+        name="pick",
+        number=1,
+        verified_bytes=400,
+        planned_bytes=1000,
+        reason=Reason.CACHE_PARTIAL,
+        message="40 %",
+    )

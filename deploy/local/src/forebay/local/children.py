@@ -14,8 +14,6 @@ from forebay.local.home import ChildRecord, process_id
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
-LIVED_S = 30.0
-"""A process that lived this long starts over with the shortest pause."""
 GRACE_S = 10.0
 
 Changed = Callable[[], None]
@@ -46,6 +44,7 @@ class Child:
         self._probe = probe
         self._changed = changed
         self._prepare = prepare
+        self._was_healthy = False
         self._stop = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
@@ -55,13 +54,13 @@ class Child:
 
     async def _keep(self) -> None:
         pause = FIRST_PAUSE_S
-        loop = asyncio.get_running_loop()
         while not self._stop.is_set():
-            began = loop.time()
+            self._was_healthy = False
             code = await self._run_once()
             if self._stop.is_set():
                 break
-            if loop.time() - began > LIVED_S:
+            if self._was_healthy:
+                # It worked, so whatever ended it came from outside: back at once.
                 pause = FIRST_PAUSE_S
             self._set("backoff", f"{_ended(code)}; starting again")
             self.record.restarts += 1
@@ -109,6 +108,7 @@ class Child:
         if missing:
             self._set("unhealthy" if self.record.state in {"healthy", "unhealthy"} else "starting", missing)
         else:
+            self._was_healthy = True
             self._set("healthy", "")
         return not missing
 

@@ -17,6 +17,7 @@ import logging
 import os
 import signal
 import sys
+import sysconfig
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -136,7 +137,7 @@ class Supervisor:
         child = Child(
             str(name),
             command,
-            environment={**environment(), "PYTHONUNBUFFERED": "1", **(added or {})},
+            environment={**_environment(), **(added or {})},
             log=self._home.logs / f"{name}.log",
             probe=probe,
             prepare=prepare,
@@ -222,6 +223,14 @@ class Supervisor:
 
     def _save(self) -> None:
         write_record(self._home, self._record)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this interpreter's programs first: `python` in a job is the one that everything was installed into."""
+    programs = sysconfig.get_path("scripts")
+    inherited = environment()
+    path = os.pathsep.join([programs, *filter(None, [inherited.get("PATH")])])
+    return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 async def _service_answers(port: int) -> str:

@@ -81,6 +81,7 @@ class _Inspector:
         table.read()
         self._breaches += table.breaches
         self._seen.episodes = table.episodes
+        self._entries = table.entries
         self._check_files(table)
         self._read_descriptions(info)
         self._read_rows(info, templates[0])
@@ -281,11 +282,12 @@ class _Inspector:
             done += count
             self._progress("frames", done, total)
 
+        all_known = self._scans.keys() <= lengths.keys() and self._entries == len(lengths)
         for name, camera, uses in files:
             place = self._moved.get(name, name)
             if place in self._folder.files and place not in self._unreadable:
                 scan = scan_video(self._folder.path(place), place, on_frames)
-                self._breaches += frames.check_video(scan, camera, uses, info.fps)
+                self._breaches += frames.check_video(scan, camera, uses, info.fps, all_known=all_known)
 
     # judgement
 

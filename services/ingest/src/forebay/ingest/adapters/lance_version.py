@@ -190,24 +190,34 @@ class _Writer:
         self._write_videos()
         check_point("videos")
         self._write_meta_table()
+        check_point("written")
 
     def _write_frames(self) -> None:
         with lerobot_meta.EpisodeTableWriter(self._meta, self._plan.info) as episodes:
-            reader = pa.RecordBatchReader.from_batches(self._schema, self._frame_batches(episodes))
-            table = self._create("frames", reader)
+            table = self._create("frames", self._schema, self._frame_batches(episodes))
             episodes.finish()
         table.create_scalar_index("episode_index", "BTREE")
         table.create_scalar_index("task_index", "BITMAP")
 
-    def _create(self, name: str, rows: pa.RecordBatchReader) -> Any:
+    def _create(self, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Any:
+        """Stream a table. An error of ours inside the stream comes out as itself, not as Lance's words about it."""
+        failures: list[IngestError | OSError] = []
+
+        def watched() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except (IngestError, OSError) as error:
+                failures.append(error)
+                raise
+
+        rows = pa.RecordBatchReader.from_batches(schema, watched())
         path = str(self._draft / f"{name}.lance")
         try:
             return lance.write_dataset(rows, path, data_storage_version=_STORAGE_VERSION)
-        except (OSError, ValueError, RuntimeError) as error:
-            cause: BaseException | None = error
-            while cause is not None and not isinstance(cause, IngestError):
-                cause = cause.__cause__ or cause.__context__
-            raise cause or error from error
+        except (OSError, ValueError, RuntimeError):
+            if failures:
+                raise failures[0] from None
+            raise
 
     def _frame_batches(self, table: lerobot_meta.EpisodeTableWriter) -> Iterator[pa.RecordBatch]:
         columns = frame_columns(self._plan.info)
@@ -248,8 +258,7 @@ class _Writer:
         fields += [pa.field(name, pa.int64()) for name in ("moov_offset", "moov_size")]
         fields += [pa.field(name, pa.list_(pa.int64())) for name in ("kf_indices", "kf_positions")]
         schema = pa.schema([*fields, lance.blob_field("video_bytes")])
-        reader = pa.RecordBatchReader.from_batches(schema, self._video_batches(schema))
-        table = self._create("videos", reader)
+        table = self._create("videos", schema, self._video_batches(schema))
         if self._plan.videos:
             table.create_scalar_index("video_key", "BITMAP")
 
@@ -285,7 +294,7 @@ class _Writer:
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-        self._create("meta", pa.RecordBatchReader.from_batches(schema, batches()))
+        self._create("meta", schema, batches())
 
     # reading back
 

@@ -44,8 +44,7 @@ def decide(state: State, pending: Pending, recorded: Recorded[EventBody]) -> Ite
             yield from _verdict_given(state, project, upload)
         case datasets.DatasetVersionCommitted():
             yield _train_ready(state, project, body)
-            yield from _next_work(state, project, body.dataset)
-            yield from _leases(state, project, "dataset", body.dataset)
+            yield from _next_work(state, project, body.dataset)  # leases: when the tag is back, a moment later
         case datasets.DatasetTagged(dataset=dataset) | datasets.DatasetUntagged(dataset=dataset):
             yield from _leases(state, project, "dataset", dataset)
         case (

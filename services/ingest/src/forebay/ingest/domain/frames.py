@@ -48,8 +48,14 @@ class Use:
     rows: int
 
 
-def check_video(scan: VideoScan, camera: Feature, uses: list[Use], fps: float) -> list[Breach]:
-    """Every broken video rule of one file. `uses` are the episodes that lie in it."""
+def check_video(
+    scan: VideoScan, camera: Feature, uses: list[Use], fps: float, *, all_known: bool = True
+) -> list[Breach]:
+    """Every broken video rule of one file. `uses` are the episodes that lie in it.
+
+    `all_known` is False when episodes exist that could not be located: frames that
+    nobody uses may be theirs.
+    """
     if not scan.usable:
         return [_unreadable(scan, camera, [use.episode.index for use in uses])]
     ordered = sorted(uses, key=lambda use: (use.window.start, use.episode.index))
@@ -71,7 +77,7 @@ def check_video(scan: VideoScan, camera: Feature, uses: list[Use], fps: float) -
         found.append(_unreadable(scan, camera, [], lowered=True))
     found += _check_neighbours(scan, camera, ordered, half)
     if not cut:
-        found += _check_spare(scan, camera, ordered, fps, half)
+        found += _check_spare(scan, camera, ordered, fps, all_known=all_known)
     return found
 
 
@@ -238,8 +244,9 @@ def _check_neighbours(scan: VideoScan, camera: Feature, ordered: list[Use], half
     return found
 
 
-def _check_spare(scan: VideoScan, camera: Feature, ordered: list[Use], fps: float, half: float) -> list[Breach]:
+def _check_spare(scan: VideoScan, camera: Feature, ordered: list[Use], fps: float, *, all_known: bool) -> list[Breach]:
     """Frames that lie in no episode's window: before, between and after."""
+    half = 0.5 / fps
     spare, at = 0, 0.0
     covered = -half
     for use in ordered:
@@ -251,7 +258,7 @@ def _check_spare(scan: VideoScan, camera: Feature, ordered: list[Use], fps: floa
     tail = _frames_between(scan, covered, float("inf"))
     if tail and not spare:
         at = max(covered, 0.0)
-    alone = ordered[0] if len(ordered) == 1 else None
+    alone = ordered[0] if len(ordered) == 1 and all_known else None
     if alone is not None and alone.rows and tail > LENIENT_FRAMES and spare == 0:
         have = alone.rows + tail
         text = f"{have} video frames for {alone.rows} rows"

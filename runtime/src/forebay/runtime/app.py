@@ -99,6 +99,7 @@ async def _serve(
         asyncio.create_task(Publisher(engine, bus, log).run(), name="publisher"),
         asyncio.create_task(Workshop(engine, bus, workers, concurrency).run(), name="workshop"),
         asyncio.create_task(_keep_lease(store), name="lease"),
+        asyncio.create_task(reader.look_again(), name="look again"),
         asyncio.ensure_future(_raise(reader.failed)),
     ]
     try:

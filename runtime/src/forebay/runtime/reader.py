@@ -18,6 +18,7 @@ from forebay.runtime.log import LogMessage, LogReader, read_all
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S = 10.0
+_LOOK_EVERY_S = 1.0
 
 
 class Reader:
@@ -73,6 +74,25 @@ class Reader:
                 telemetry.LAG.labels(self._engine.service.name).set(pending)
                 telemetry.POSITION.labels(self._engine.service.name).set(self._engine.position)
                 return
+
+    async def look_again(self) -> None:
+        """Fold what is in the log but was not delivered, until cancelled.
+
+        A pull that ends while a message is under way loses it until its redelivery
+        (30 s); when nothing comes after it, nobody would notice the gap before.
+        """
+        while not self.failed.done():
+            before = self._engine.position
+            await asyncio.sleep(_LOOK_EVERY_S)
+            if self.trouble is not None or self._engine.position != before:
+                continue
+            try:
+                await self._engine.fold(await self._log.read(before))
+            except FencedError as error:
+                if not self.failed.done():
+                    self.failed.set_exception(error)
+            except Exception as error:  # noqa: BLE001 whatever it is, the next delivery meets it and says so
+                _log.debug("looking into the log: %s", error)
 
     async def _take(self, delivered: Sequence[LogMessage]) -> None:
         run: list[LogMessage] = []

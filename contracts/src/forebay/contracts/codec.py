@@ -6,7 +6,6 @@ an envelope or a body that disagrees with it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
@@ -143,18 +142,35 @@ class _Attributes:
         return value
 
     def instant(self, *names: str) -> datetime:
-        text = next((value for name in names if (value := self.get(name))), None)
-        found: datetime | None = None
-        with contextlib.suppress(ValueError, OverflowError):
-            found = datetime.fromisoformat(text or "")
-            found = None if found.tzinfo is None else found.astimezone(UTC)
+        text = ""
+        for name in names:
+            if value := self.get(name):
+                text = value
+                break
+        found = _instant(text)
         if found is None:
             msg = f"message on {self._subject}: header {names[0]} is {text!r}, expected an RFC 3339 time with a zone"
             raise EnvelopeMismatchError(msg)
         return found
 
 
+def _instant(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is UTC:
+            return found
+        return None if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+_CURRENT = {(spec.entity, spec.token, spec.type): (spec, spec.body.version) for spec in BY_NAME.values()}
+
+
 def _spec(place: Subject, type_: str) -> tuple[EventSpec, int]:
+    current = _CURRENT.get((place.entity, place.event, type_))
+    if current is not None:
+        return current
     found = _TYPE.fullmatch(type_)
     if found is None or found.group(1) not in BY_NAME:
         msg = f"message on {place}: type {type_!r} is not an event of Forebay"

@@ -46,6 +46,7 @@ class Source:
 
 
 @lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def parse_source(text: str) -> Source:
     """Read a `ce-source`; raises `EnvelopeMismatchError` when it names no part of Forebay."""
     head, _, project = text.removeprefix(_SOURCE_ROOT).partition("/")

@@ -16,6 +16,8 @@ DEAD_STREAM = "FOREBAY_DEAD"
 DEAD_ROOT = "dead"
 
 _TOKEN = re.compile(ID_PATTERN)
+_ONE = ID_PATTERN.replace("(", "(?:")
+_WHOLE = re.compile(rf"{EVENT_ROOT}\.({_ONE}|{CLUSTER_PROJECT})\.({_ONE})\.({_ONE})\.({_ONE})")
 _ONE = r"([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)"
 _EVENT = re.compile(rf"{EVENT_ROOT}\.({CLUSTER_PROJECT}|{_ONE[1:-1]})\.{_ONE}\.{_ONE}\.{_ONE}")
 
@@ -50,6 +52,9 @@ def parse_subject(text: str) -> Subject:
     found = _EVENT.fullmatch(text)
     if found is not None:
         return Subject(*found.groups())
+    whole = _WHOLE.fullmatch(text)
+    if whole is not None:
+        return Subject(whole[1], whole[2], whole[3], whole[4])
     parts = text.split(".")
     if len(parts) != 5 or parts[0] != EVENT_ROOT:
         msg = f"{text!r} is not an event subject: expected 'fb.<project>.<entity>.<key>.<event>'"

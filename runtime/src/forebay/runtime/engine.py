@@ -222,6 +222,9 @@ class Engine:
             return
         batch.seen[key] = f"{recorded.seq}:{recorded.body_sha256}"
         batch.put_raw(Put(SEEN, key, batch.seen[key].encode()))
+        if not self._decides:  # a rebuild causes nothing, so it leaves no trace
+            await self._evolve_and_decide(batch, message, recorded)
+            return
         with telemetry.span(
             f"process {telemetry.template(message.subject)}",
             parent=recorded.event.traceparent,

@@ -18,6 +18,7 @@ from faststream.nats import JStream, NatsBroker, PullSub
 from faststream.nats.message import NatsBatchMessage, NatsMessage
 from faststream.nats.response import NatsPublishCommand
 from nats.aio.client import Client as NatsClient
+from nats.errors import TimeoutError as NatsTimeout
 from opentelemetry.trace import SpanKind
 
 from forebay.contracts.parts import Source
@@ -49,6 +50,32 @@ class _PublishSpan(BaseMiddleware):
     ) -> Any:
         with telemetry.span(f"publish {telemetry.template(cmd.destination)}", kind=SpanKind.PRODUCER):
             return await call_next(cmd)
+
+
+SHORTEST_FETCH_S = 0.001
+"""nats-py asks the server for a negative time when less than a tenth of this is left."""
+
+
+def time_out_in_one_way(subscription: Any) -> None:
+    """Make every end of a fetch's time nats-py's own TimeoutError, the only one that FastStream expects.
+
+    A busy process reaches the end of the time between nats-py's two requests; then it
+    raises the built-in one, FastStream's loop starts anew, and the messages it had
+    collected come back only after the consumer's ack wait.
+    """
+    fetch = subscription.fetch
+
+    async def bounded(batch: int = 1, timeout: float | None = 5) -> Any:  # noqa: ASYNC109 nats-py's signature
+        if timeout is not None and timeout < SHORTEST_FETCH_S:
+            raise NatsTimeout
+        try:
+            return await fetch(batch=batch, timeout=timeout)
+        except NatsTimeout:
+            raise
+        except TimeoutError as error:
+            raise NatsTimeout from error
+
+    subscription.fetch = bounded
 
 
 class Bus:
@@ -125,6 +152,7 @@ class Bus:
             await message.ack()
 
         await subscriber.start()
+        time_out_in_one_way(subscriber.subscription)
 
     async def answer(self, service: str, on_ask: OnAsk, *, at_once: int = 16) -> None:
         """Answer `ask.<service>.<project>.<question>`."""

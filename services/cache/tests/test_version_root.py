@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from forebay.cache.adapters.lance_format import read_layout
 from forebay.cache.adapters.version_root import plan_folder
 from forebay.cache.domain.plan import ReadPlan
 from forebay.cache.errors import ColumnUnknownError, DataUnreadableError, FormatUnsupportedError, PlanError
@@ -91,6 +92,26 @@ def test_refusals_say_what_to_do(root: Path, tmp_path: Path) -> None:
         plan_folder(root, episodes=(90, 95))
     with pytest.raises(DataUnreadableError, match="not a folder"):
         plan_folder(tmp_path / "gone")
+
+
+def test_damage_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    """Garbage where a table's pages were is refused in words, whatever Lance's native code does about it."""
+    root = write_version(tmp_path / "v1", video_bytes=1000)
+    (data,) = (root / "videos.lance" / "data").glob("*.lance")
+    pages = [buffer for column in read_layout(data).columns for page in column.pages for buffer in page.buffers]
+    with data.open("r+b") as file:
+        for start, end in pages:
+            file.seek(start)
+            file.write(b"\xff" * (end - start))
+    with pytest.raises(PlanError, match=str(root)):
+        plan_folder(root, columns=(FRONT,))
+
+
+def test_names_are_suggested_as_their_owner_wrote_them(root: Path) -> None:
+    """The table keeps names without dots; a suggestion has them."""
+    with pytest.raises(ColumnUnknownError) as refused:
+        plan_folder(root, columns=("observation.statee",))
+    assert refused.value.close == ("observation.state",)
 
 
 def test_a_model_folder_is_planned_whole(tmp_path: Path) -> None:

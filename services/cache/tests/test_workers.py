@@ -109,7 +109,7 @@ async def test_an_unknown_column_is_refused_with_close_names(folder: Path, tmp_p
     (refused,) = await cache.submit("train-1", pinned(folder, columns=("observation.stat",)))
     assert isinstance(refused, CacheFailed)
     assert (refused.job, refused.reason) == ("train-1", Reason.COLUMN_UNKNOWN)
-    assert "observation_state" in refused.message
+    assert "did you mean observation.state?" in refused.message
 
 
 async def test_a_place_that_is_no_folder_is_refused(tmp_path: Path) -> None:

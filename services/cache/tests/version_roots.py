@@ -22,7 +22,9 @@ def write_version(root: Path, *, video_bytes: int = VIDEO_BYTES) -> Path:
     """Six episodes of 100 frames, two cameras, two mp4 files per camera (episodes 0-2 and 3-5)."""
     meta = root / "meta"
     (meta / "episodes" / "chunk-000").mkdir(parents=True)
-    (meta / "info.json").write_text(json.dumps({"codebase_version": "v3.0", "storage_format": "lance"}))
+    features = {name: {"dtype": "float32"} for name in ("observation.state", "action")}
+    info = {"codebase_version": "v3.0", "storage_format": "lance", "features": features}
+    (meta / "info.json").write_text(json.dumps(info))
     files = [index // 3 for index in range(EPISODES)]
     episodes: dict[str, list[int]] = {"episode_index": list(range(EPISODES))}
     for key in (FRONT, WRIST):

@@ -44,11 +44,19 @@ class ColumnUnknownError(PlanError):
 
     def __init__(self, column: str, known: Iterable[str], where: str) -> None:
         names = sorted(set(known))
-        close = difflib.get_close_matches(column.replace(".", "_"), [name.replace(".", "_") for name in names], n=3)
         self.column = column
-        self.close = tuple(name for name in names if name.replace(".", "_") in close)
+        self.close = _close(column, names)
         hint = f"did you mean {' or '.join(self.close)}?" if self.close else f"there are: {', '.join(names)}"
         super().__init__(f"column {column!r} is not in {where}; {hint}")
+
+
+def _close(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The names nearly as near as the nearest, best first; dots and underscores are the same."""
+    plain = wanted.replace(".", "_")
+    ratios = {name: difflib.SequenceMatcher(None, plain, name.replace(".", "_")).ratio() for name in names}
+    best = max(ratios.values(), default=0.0)
+    near = [name for name, ratio in ratios.items() if ratio >= max(0.7, best - 0.1)]
+    return tuple(sorted(near, key=lambda name: (-ratios[name], name))[:3])
 
 
 class PoolError(CacheError):

@@ -134,12 +134,12 @@ class JuicefsPool:
     def _locate(self, paths: Sequence[Path]) -> dict[Path, tuple[Block, ...]]:
         """The blocks of files; asked once per file, because versions do not change."""
         keys = {path: (path, *_identity(path)) for path in paths}
-        unknown = [path for path, key in keys.items() if key not in self._blocks]
+        located = {path: blocks for path, key in keys.items() if (blocks := self._blocks.get(key)) is not None}
+        unknown = [path for path in keys if path not in located]
         for start in range(0, len(unknown), _FILES_PER_CALL):
             part = unknown[start : start + _FILES_PER_CALL]
             for path, blocks in zip(part, _ask_blocks(part), strict=True):
-                self._blocks[keys[path]] = blocks
-        located = {path: self._blocks[key] for path, key in keys.items()}
+                located[path] = self._blocks[keys[path]] = blocks
         while len(self._blocks) > _REMEMBERED_FILES:
             self._blocks.popitem(last=False)
         return located

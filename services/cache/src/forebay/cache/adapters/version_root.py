@@ -7,12 +7,19 @@ in names became underscores), `videos.lance` (one row per mp4, the bytes as a bl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from forebay.cache.adapters.lance_ranges import LanceTable
 from forebay.cache.domain.plan import PlannedFile, ReadPlan, planned_file, unite_files
-from forebay.cache.errors import ColumnUnknownError, DataUnreadableError, FormatUnsupportedError, PlanError
+from forebay.cache.errors import (
+    ColumnUnknownError,
+    DataChangedError,
+    DataUnreadableError,
+    FormatUnsupportedError,
+    PlanError,
+)
 
 FRAME_KEYS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
 """Columns that every reader of episodes needs to find frames; planned along, a few bytes per row."""
@@ -31,12 +38,22 @@ def plan_folder(
     if not root.is_dir():
         msg = f"{root} is not a folder that can be read from here"
         raise DataUnreadableError(msg)
-    if (root / "frames.lance").is_dir():
-        files, whole = _version_root(root, columns, episodes)
-    elif (root / "_versions").is_dir():
-        files, whole = _single_table(root, columns, version)
-    else:
-        files, whole = _plain_folder(root, columns, episodes)
+    try:
+        if (root / "frames.lance").is_dir():
+            files, whole = _version_root(root, columns, episodes)
+        elif (root / "_versions").is_dir():
+            files, whole = _single_table(root, columns, version)
+        else:
+            files, whole = _plain_folder(root, columns, episodes)
+    except (OSError, ValueError, RuntimeError) as error:
+        msg = f"{root} cannot be planned: {error}"
+        raise DataUnreadableError(msg) from error
+    except BaseException as error:
+        # Lance's native code panics on some damage; that must not end the service that asked.
+        if type(error).__name__ != "PanicException":
+            raise
+        msg = f"{root} is damaged: Lance gave up reading it ({error})"
+        raise DataChangedError(msg) from error
     return ReadPlan(
         root=str(root),
         source=source,
@@ -62,7 +79,7 @@ def _version_root(
     for table in tables.values():
         files += table.everything()
     cameras = videos.values("video_key") if videos else ()
-    wanted, keys = _sort_columns(columns, frames, cameras)
+    wanted, keys = _sort_columns(columns, frames, cameras, root)
     rows = None if episodes is None else _episode_filter(frames, episodes)
     present = [name for name in FRAME_KEYS if name in frames.columns]
     files += frames.ranges(wanted, keys=present, rows=rows)
@@ -74,7 +91,7 @@ def _version_root(
 
 
 def _sort_columns(
-    columns: tuple[str, ...], frames: LanceTable, cameras: tuple[str, ...]
+    columns: tuple[str, ...], frames: LanceTable, cameras: tuple[str, ...], root: Path
 ) -> tuple[list[str], list[str]]:
     """Which of the asked columns are frame columns, and which are cameras."""
     if not columns:
@@ -89,8 +106,19 @@ def _sort_columns(
         elif own is not None:
             wanted.append(own)
         else:
-            raise ColumnUnknownError(column, (*frames.columns, *cameras), "frames.lance or videos.lance")
+            names = _feature_names(root)
+            known = (*(names.get(name, name) for name in frames.columns), *cameras)
+            raise ColumnUnknownError(column, known, f"{root.parent.name} {root.name}")
     return wanted, keys
+
+
+def _feature_names(root: Path) -> dict[str, str]:
+    """How the dataset's owner wrote the names that the table keeps without dots."""
+    try:
+        features = json.loads((root / "meta" / "info.json").read_bytes())["features"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {str(name).replace(".", "_"): str(name) for name in features}
 
 
 def _episode_filter(frames: LanceTable, episodes: tuple[int, int]) -> str:

@@ -41,7 +41,9 @@ def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
     match recorded.body:
         case LeaseGranted() as body:
             inputs = tuple(item.model_dump(mode="json", exclude_none=True) for item in body.inputs)
-            fold.put(Job(project=recorded.project, id=body.job, inputs=inputs))
+            known = fold.get(Job, place(recorded.project, body.job))
+            job = known or Job(project=recorded.project, id=body.job, inputs=inputs)
+            fold.put(replace(job, inputs=inputs, released=False))
         case LeaseReleased() as body:
             _release(fold, recorded.project, body.job)
         case CachePlanned() as body:

@@ -26,7 +26,7 @@ from forebay.contracts.subjects import ASK_ROOT, DEAD_STREAM, EVENT_ROOT, STREAM
 from forebay.runtime import telemetry
 from forebay.runtime.connection import connect_options, inbox_prefix
 from forebay.runtime.headers import speed_up
-from forebay.runtime.log import LogMessage
+from forebay.runtime.log import LogMessage, delivered_time
 from forebay.runtime.records import OutboxEntry
 
 _log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Bus:
                     subject=one.subject,
                     headers=one.headers or {},
                     data=one.data,
-                    stored_at=one.metadata.timestamp,
+                    stored_at=delivered_time(one.reply),
                     redelivered=(one.metadata.num_delivered or 1) > 1,
                 )
                 for one in message.raw_message

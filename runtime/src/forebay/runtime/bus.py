@@ -26,7 +26,7 @@ from forebay.contracts.subjects import ASK_ROOT, DEAD_STREAM, EVENT_ROOT, STREAM
 from forebay.runtime import telemetry
 from forebay.runtime.connection import connect_options, inbox_prefix
 from forebay.runtime.headers import speed_up
-from forebay.runtime.log import LogMessage, delivered_time
+from forebay.runtime.log import LogMessage, delivered
 from forebay.runtime.records import OutboxEntry
 
 _log = logging.getLogger(__name__)
@@ -137,17 +137,7 @@ class Bus:
 
         @subscriber
         async def handle(message: Annotated[NatsBatchMessage, Context("message")]) -> None:
-            batch = [
-                LogMessage(
-                    seq=one.metadata.sequence.stream,
-                    subject=one.subject,
-                    headers=one.headers or {},
-                    data=one.data,
-                    stored_at=delivered_time(one.reply),
-                    redelivered=(one.metadata.num_delivered or 1) > 1,
-                )
-                for one in message.raw_message
-            ]
+            batch = [delivered(one) for one in message.raw_message]
             await on_batch(batch, message.raw_message[-1].metadata.num_pending or 0)
             await message.ack()
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from forebay.contracts.body import EventBody
@@ -48,17 +48,6 @@ def stored_time(text: str) -> datetime:
     """A stream's time stamp; Python keeps microseconds of its nanoseconds."""
     head, _, fraction = text.removesuffix("Z").partition(".")
     return datetime.fromisoformat(f"{head}.{(fraction + '000000')[:6]}").replace(tzinfo=UTC)
-
-
-def delivered_time(reply: str) -> datetime:
-    """When a delivered message was stored, from its acknowledgement subject: the same as `stored_time`, to the microsecond.
-
-    nats-py's own `metadata.timestamp` goes through a float and is off by one in every
-    second message; state that holds it would differ from the state of a rebuild.
-    """
-    tokens = reply.split(".")
-    nanoseconds = int(tokens[7] if len(tokens) == 9 else tokens[9])
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=nanoseconds // 1000)
 
 
 def stored_nanoseconds(nanoseconds: int) -> datetime:

@@ -37,7 +37,7 @@ class Demo:
     """One run of the story."""
 
     def __init__(self, home: Path, dataset: Path | None, *, keep: bool) -> None:
-        self.console = Console(soft_wrap=True, highlight=False)
+        self.console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 120)
         self.home = home
         self.folder = dataset or home / "recording"
         self.recorded = dataset is None

@@ -59,12 +59,8 @@ def impact(
     counts = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in found["counts"].items())
     out.print(f"reached: {counts or 'nothing'}")
     for one in found.get("live") or ():
-        out.print(f"[bold red]live:[/] {escape(_live(one))}")
+        out.print(f"[bold]live now:[/] {escape(one['model'])}@{one['channel']} names v{one['number']}")
     _show_completeness(out, found)
-
-
-def _live(one: Any) -> str:
-    return str(one.get("title") or one.get("id") or one) if isinstance(one, dict) else str(one)
 
 
 def _tree(node: Mapping[str, Any], below: str) -> Tree:
@@ -84,11 +80,6 @@ def _label(node: Mapping[str, Any]) -> str:
     kind = str(node.get("kind", ""))
     colour = _COLOURS.get(kind, "white")
     parts = [f"[{colour}]{escape(str(node.get('title') or node.get('id')))}[/]"]
-    if node.get("kind") == "episode" and node.get("id"):
-        parts.append(f"[dim]{escape(str(node['id']).partition(':')[2])}[/]")
-    state = node.get("state")
-    if state and state not in {"unknown", "known"}:
-        parts.append(f"[dim]{escape(str(state))}[/]")
     if node.get("placeholder"):
         parts.append("[red]no event has described it[/]")
     if node.get("contested"):

@@ -252,6 +252,10 @@ def leased(
     return datasets.LeaseGranted(job=job, inputs=tuple(inputs))
 
 
+def admitted(attempt: int, job: str = "reach-1") -> jobs.WorkloadAdmitted:
+    return jobs.WorkloadAdmitted(job=job, attempt=attempt, resources=jobs.Resources())
+
+
 def started(attempt: int = 1, job: str = "reach-1") -> jobs.AttemptStarted:
     return jobs.AttemptStarted(
         job=job, attempt=attempt, host="lab", process=f"{attempt}@1", recovers=attempt - 1 if attempt > 1 else None
@@ -362,7 +366,7 @@ def history() -> list[Event[EventBody]]:
     registry.say(
         submitted("finetune-1"),
         leased("finetune-1", 2),
-        jobs.WorkloadAdmitted(job="finetune-1", attempt=1, resources=jobs.Resources()),
+        admitted(1, "finetune-1"),
         jobs.PreflightPassed(job="finetune-1", attempt=1),
         jobs.PodScheduled(job="finetune-1", attempt=1, pod="finetune-1-x", node="gpu-3"),
         rejected(3),

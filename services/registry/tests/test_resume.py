@@ -12,7 +12,7 @@ from forebay.runtime.errors import Refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.registry.tests.histories import Registry, ended, resumed, started, submitted, verified, written
+from services.registry.tests.histories import Registry, admitted, ended, resumed, started, submitted, verified, written
 
 MADE = Compatibility(datasets=("dataset:cup-pick@v4",), code_revision="0123abc", parameters_sha256="1" * 64)
 
@@ -159,7 +159,7 @@ class TestCommand:
         """While the newest save is not checked the answer is 'ask again'; a deadline passes over it, with that reason."""
         registry = Registry()
         old, new = written(100), written(200)
-        registry.say(submitted(), started(1), old, verified(old), new)
+        registry.say(submitted(), started(1), old, verified(old), new, admitted(2))
         with pytest.raises(Refused) as refused:
             registry.command("resume-point", job="reach-1", attempt=2)
         assert refused.value.code == "verification-pending"
@@ -167,11 +167,20 @@ class TestCommand:
         assert (found["mode"], found["step"]) == ("resume", 100)
         assert "not verified in time" in found["skipped"][0]["reason"]
 
+    def test_waits_for_the_log(self) -> None:
+        """A registry that has not read as far as the attempt's admission does not refuse for lack of saves."""
+        registry = Registry()
+        registry.say(submitted(), started(1))
+        with pytest.raises(Refused) as refused:
+            registry.command("resume-point", job="reach-1", attempt=2)
+        assert refused.value.code == "verification-pending"
+        assert registry.command("resume-point", job="reach-1", attempt=2, skip_unverified=True)["mode"] == "refused"
+
     def test_after_verification(self) -> None:
         """Once it is checked, the newest is used; a repeat gives the same point with its folder."""
         registry = Registry()
         new = written(200)
-        registry.say(submitted(), started(1), new, verified(new))
+        registry.say(submitted(), started(1), new, verified(new), admitted(2))
         first = registry.command("resume-point", job="reach-1", attempt=2)
         assert first["uri"] == new.uri
         assert registry.command("resume-point", job="reach-1", attempt=2) == first | {"already": True}
@@ -183,6 +192,7 @@ class TestCommand:
         registry.say(submitted(), started(1), good, verified(good), bad, verified(bad), ended(1, code=1))
         for attempt in (2, 3, 4):
             registry.say(resumed(attempt, 60071), started(attempt), ended(attempt, code=1))
+        registry.say(admitted(5))
         found = registry.command("resume-point", job="reach-1", attempt=5)
         assert found["step"] == 45441
         assert "suspect" in found["skipped"][0]["reason"]
@@ -196,6 +206,7 @@ class TestCommand:
             registry.say(
                 resumed(attempt, 60071), started(attempt), ended(attempt, code=None, reason=Reason.PROCESS_KILLED)
             )
+        registry.say(admitted(5))
         assert registry.command("resume-point", job="reach-1", attempt=5)["step"] == 60071
 
     @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from forebay.runtime.rebuild import rebuild
 from services.registry.tests.histories import (
     PROJECT,
     accepted,
+    admitted,
     committed,
     ended,
     episode_id,
@@ -105,7 +106,7 @@ async def test_from_checkpoint_to_release(server: NatsServer, tmp_path: Path) ->
     async with Client.connect(server.url, server.key(OPERATOR), OPERATOR, retry=True) as operator:
         async with registry(server, home):
             await say(server, uploaded(0), uploaded(1), accepted(0), accepted(1), committed(1, ref, 2), tagged(1))
-            await say(server, submitted(), leased(), started(1), good, broken, ended(1, code=1))
+            await say(server, submitted(), leased(), started(1), good, broken, ended(1, code=1), admitted(2))
             agent = Source(Part.AGENT, PROJECT)
             async with Client.connect(server.url, server.key(agent), agent) as client:
                 point = await ask(client, "resume-point", job="reach-1", attempt=2)

@@ -1,10 +1,12 @@
 """`resume-point`: where an attempt continues.
 
 Protocol with the in-pod agent: it asks with `skip_unverified: false`. While a save
-that could win has not been checked yet, the answer is Refused("verification-pending")
-and the agent asks again; after its own deadline it asks with `skip_unverified: true`,
-and unchecked saves are passed over with that reason. The decision is made once per
-(job, attempt): asking again returns the recorded one.
+that could win has not been checked yet, or a later attempt's admission has not been
+read from the log yet (so saves of the one before may be unread, too), the answer is
+Refused("verification-pending") and the agent asks again; after its own deadline it
+asks with `skip_unverified: true`: what is known then decides, and unchecked saves
+are passed over with that reason. The decision is made once per (job, attempt):
+asking again returns the recorded one.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def resume_point(state: State, pending: Pending, request: Request) -> Outcome:
     project, job, attempt = request.project, text(request, "job"), number(request, "attempt", 0, least=1)
     if attempt < 1:
         raise Refused("bad-request", "the argument 'attempt' is missing")
-    decided = first_fact(get(state, project, attempt_id(job, attempt)), "ResumeDecided")
+    node = get(state, project, attempt_id(job, attempt))
+    decided = first_fact(node, "ResumeDecided")
     if decided is not None:
         return Outcome(result=_recorded(state, request, decided.values))
     if any((one.job, one.attempt) == (job, attempt) for one in pending.of(ResumeDecided, project)):
@@ -48,7 +51,13 @@ def resume_point(state: State, pending: Pending, request: Request) -> Outcome:
         compatibility=_compatibility(request),
         skip_unverified=flag(request, "skip_unverified"),
     )
-    saves = [save for node in checkpoints_of(state, project, job) if (save := save_of(node)) is not None]
+    if attempt > 1 and node is None and not wanted.skip_unverified:
+        raise Refused(
+            "verification-pending",
+            f"the log is not read up to the start of attempt {attempt} of {job}, so saves before it may be unread",
+            "ask again in a moment, or with skip_unverified to decide on what is known",
+        )
+    saves = [save for one in checkpoints_of(state, project, job) if (save := save_of(one)) is not None]
     waiting = None if wanted.skip_unverified else unverified_ahead(saves)
     if waiting is not None:
         raise Refused(

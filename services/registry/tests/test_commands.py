@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import B
+from forebay.contracts.v1.jobs import JobSucceeded
 from forebay.contracts.v1.models import EvaluationRecorded, ModelReleased, ModelVersionRegistered
 from forebay.runtime.errors import Refused
 
@@ -38,6 +39,9 @@ def refused(registry: Registry, command: str, **args: Any) -> Refused:
     assert len(registry.said) == before
     assert caught.value.message
     return caught.value
+
+
+DONE = JobSucceeded(job="reach-1", attempt=1, attempts=1)
 
 
 class Waiting:
@@ -91,6 +95,7 @@ class TestRegister:
             ({"job": "reach-1", "checkpoint": "ck-none"}, "unknown-checkpoint"),
             ({"job": "rech-1"}, "unknown-id"),
             ({"job": "empty-1"}, "no-checkpoint"),
+            ({"job": "running-1"}, "verification-pending"),
             ({"job": "reach-1", "model": "Reach!"}, "bad-name"),
             ({"job": "reach-1", "model": "v3"}, "bad-name"),
             ({"model": "reach"}, "bad-request"),
@@ -98,7 +103,7 @@ class TestRegister:
     )
     def test_refusals(self, registry: Registry, args: dict[str, Any], code: str) -> None:
         """LI-01: what does not exist, or is no name, is refused with what to do, and nothing is recorded."""
-        registry.say(submitted("empty-1"))
+        registry.say(submitted("empty-1"), JobSucceeded(job="empty-1", attempt=1, attempts=1), submitted("running-1"))
         assert refused(registry, "model-register", **({"model": "reach"} | args)).code == code
 
     def test_close_matches(self, registry: Registry) -> None:
@@ -129,7 +134,7 @@ class TestRegister:
         """Weights alone make a model, though not a resume."""
         registry = Registry()
         save = written(100)
-        registry.say(submitted(), leased(), started(1), save, verified(save, "weights-only"))
+        registry.say(submitted(), leased(), started(1), save, verified(save, "weights-only"), DONE)
         assert registry.command("model-register", model="reach", job="reach-1")["status"] == "weights-only"
 
     def test_overwritten(self) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 from forebay.contracts.errors import InvalidNameError
 from forebay.contracts.identifiers import canonical_json, check_name, stable_id
 from forebay.contracts.v1.models import EvaluationRecorded, ModelVersionRegistered
+from forebay.registry.domain.contradictions import TERMINAL
 from forebay.registry.domain.graph import checkpoints_of, children, get
 from forebay.registry.domain.names import known, top, unknown
 from forebay.registry.domain.nodes import CHECKPOINT, JOB, MODEL, Node, job_id, local_id, model_id, name_and_number
 from forebay.registry.domain.resume import Save, overwritten, save_of, unverified_ahead
-from forebay.registry.domain.view import shown
+from forebay.registry.domain.view import facts_named, shown
 from forebay.registry.questions.models import version_of
 from forebay.registry.questions.request_args import optional_number, optional_text, text
 from forebay.runtime.errors import Refused
@@ -30,6 +31,8 @@ def model_register(state: State, pending: Pending, request: Request) -> Outcome:
     job = _job(state, project, text(request, "job"))
     saves = _saves(state, project, job)
     wanted = optional_text(request, "checkpoint")
+    if wanted is None:
+        _refuse_while_running(state, project, job)
     save = _latest(job, saves) if wanted is None else _named(state, project, job, saves, wanted)
     _refuse_unusable(job, save, saves)
     if (known_number := _registered(state, project, name, save)) is not None:
@@ -72,6 +75,16 @@ def _job(state: State, project: str, wanted: str) -> str:
     if latest is None:
         raise unknown(state, project, wanted, JOB)
     return f"{local_id(exact)}-{latest}"
+
+
+def _refuse_while_running(state: State, project: str, job: str) -> None:
+    """The latest checkpoint of a job is known when its end has been read from the log, not before."""
+    if not facts_named(get(state, project, job_id(job)), *TERMINAL):
+        raise Refused(
+            "verification-pending",
+            f"job {job} has not ended, as far as the log is read here, so which checkpoint is its latest is not known",
+            "wait for its end, or name one with --checkpoint",
+        )
 
 
 def _saves(state: State, project: str, job: str) -> list[Save]:

@@ -8,7 +8,8 @@ from forebay.registry.domain.nodes import ATTEMPT, CHECKPOINT, Edge, Node, local
 from forebay.registry.domain.view import shown
 from forebay.runtime.state import State
 
-_PAGE = 500
+_FIRST_PAGE, _PAGE = 8, 512
+"""Most nodes have few children, and what is read beyond them is read for nothing."""
 
 
 def get(state: State, project: str, node_id: str) -> Node | None:
@@ -18,16 +19,16 @@ def get(state: State, project: str, node_id: str) -> Node | None:
 def children(state: State, project: str, parent: str, kind: str = "") -> Iterator[str]:
     """Ids of the nodes that name `parent` as a parent, in id order; of one kind only when it is given."""
     prefix = f"{project}/{parent}>" + (f"{kind}:" if kind else "")
-    after = prefix
+    after, limit = prefix, _FIRST_PAGE
     while True:
-        page = state.all(Edge, after=after, limit=_PAGE)
+        page = state.all(Edge, after=after, limit=limit)
         for edge in page:
             if not edge.key.startswith(prefix):
                 return
             yield edge.child
-        if len(page) < _PAGE:
+        if len(page) < limit:
             return
-        after = page[-1].key
+        after, limit = page[-1].key, min(_PAGE, 8 * limit)
 
 
 def has_children(state: State, project: str, parent: str) -> bool:

@@ -76,9 +76,10 @@ class FrameBuilder:
                 made.append(self._fixed(rows.column(key), field, episode))
         return pa.RecordBatch.from_arrays(made, schema=self._schema)
 
-    def _renumber(self, column: Column, episode: PlannedEpisode) -> list[int]:
+    def _renumber(self, column: Column, episode: PlannedEpisode) -> Any:
+        kinds, places = np.unique(_numbers(column), return_inverse=True)
         try:
-            return [self._tasks[number] for number in column.to_pylist()]
+            return np.array([self._tasks[int(number)] for number in kinds], dtype=np.int64)[places]
         except KeyError as error:
             msg = f"episode {episode.accepted.id}: task_index {error.args[0]} is not among its accepted tasks"
             raise ConversionError(msg) from error
@@ -118,7 +119,8 @@ def compare_rows(
         elif key == "index":
             same = bool(np.array_equal(_numbers(after), np.arange(len(after)) + episode.start + done))
         elif key == "task_index":
-            same = [texts.get(n) for n in before.to_pylist()] == [tasks[n] for n in after.to_pylist()]
+            pairs = np.unique(np.stack([_numbers(before), _numbers(after)]), axis=1).T
+            same = all(texts.get(int(old)) == tasks[int(new)] for old, new in pairs)
         else:
             same = _same_bits(before, after)
         if not same:

@@ -51,6 +51,9 @@ FORMAT = "lerobot-v3.0-lance"
 _STORAGE_VERSION: Literal["2.2"] = "2.2"
 """The first file version with blobs as LeRobot's reader expects them."""
 _CHUNK = 1 << 20
+_READ_ROWS = 4096
+_READ_BUFFER = 64 << 20
+"""Lance reads ahead up to 2 GB when it is not told otherwise."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -312,7 +315,14 @@ class _Writer:
         if table.count_rows() != self._plan.frames:
             msg = f"the frames table has {table.count_rows()} rows, {self._plan.frames} were written"
             raise ReadBackError(msg)
-        stored = Rows(iter(table.scanner(scan_in_order=True).to_batches()))
+        scanner = table.scanner(
+            scan_in_order=True,
+            batch_size=_READ_ROWS,
+            batch_readahead=2,
+            fragment_readahead=1,
+            io_buffer_size=_READ_BUFFER,
+        )
+        stored = Rows(iter(scanner.to_batches()))
         for upload, episodes in self._by_upload():
             source = self._plan.sources[upload]
             for episode, pieces in self._uploaded(upload, episodes):

@@ -128,6 +128,14 @@ class Child:
         if self._task is not None:
             await self._task
 
+    def last_words(self) -> str:
+        """The last line of its log, to stand in an error message."""
+        try:
+            lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return f" ({lines[-1].strip()[:300]})" if lines else ""
+
     def rotate(self, max_bytes: int) -> None:
         """Set the log aside when it has grown. Copied and cut, because the process keeps the file open."""
         with contextlib.suppress(FileNotFoundError):

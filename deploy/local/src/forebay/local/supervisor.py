@@ -38,6 +38,7 @@ _log = logging.getLogger("forebay.local.supervisor")
 NATS = "nats-server"
 POOL = "juicefs"
 _WAIT_S = 60.0
+_TRIES = 5
 _CALM_S = 2.0
 _EAGER_S = 0.2
 _ROTATE_EVERY = 10
@@ -149,12 +150,13 @@ class Supervisor:
         return child
 
     async def _until_healthy(self, child: Child) -> None:
+        """Wait for what everything else needs; a process that ends again and again will not come up by waiting."""
         deadline = asyncio.get_running_loop().time() + _WAIT_S
         while not await child.check():
             if self._stop.is_set():
                 return
-            if asyncio.get_running_loop().time() > deadline:
-                msg = f"{child.record.name} did not come up within {_WAIT_S:.0f} s: {child.record.note or 'no answer'}"
+            if asyncio.get_running_loop().time() > deadline or child.record.restarts >= _TRIES:
+                msg = f"{child.record.name} does not come up: {child.record.note or 'no answer'}{child.last_words()}"
                 raise LocalError(msg, f"see {self._home.logs / child.record.name}.log", code="start")
             await self._pause(_EAGER_S)
 

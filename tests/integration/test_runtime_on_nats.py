@@ -96,7 +96,8 @@ async def test_bus_outage_loses_nothing(server: NatsServer, tmp_path: Path) -> N
         await eventually(lambda: _is(tags(me), {"u1": 0}), what="the service folds")
         await server.stop()
         with pytest.raises(Unreachable):
-            await asyncio.wait_for(collector.publish(toy.finished("u1")), 10)
+            async with asyncio.timeout(10):
+                await collector.publish(toy.finished("u1"))
         await server.start()
         await eventually(lambda: _published(collector, toy.finished("u1")), what="the collector is heard again")
         await eventually(lambda: _is(tags(me), {"u1": 1}), what="the upload is tagged after the outage", within=20)

@@ -77,7 +77,7 @@ def down(as_json: Json = False) -> None:
     """Stop everything that `up` started, and training attempts that still run. Fine when nothing runs."""
     home, _ = _place()
     console = _console(as_json)
-    with _following(console) as seen:
+    with _following(console, arrivals=False) as seen:
         cleared = launch.stop(home, seen=seen)
     if as_json:
         print(json.dumps(asdict(cleared)))
@@ -166,8 +166,8 @@ def _console(as_json: bool) -> Console:
 
 
 @contextlib.contextmanager
-def _following(console: Console) -> Iterator[Callable[[Record], None]]:
-    """Say each step once; on a terminal also show what is being waited for."""
+def _following(console: Console, *, arrivals: bool = True) -> Iterator[Callable[[Record], None]]:
+    """Say each step once, and each part when it is healthy; on a terminal also show what is being waited for."""
     said: set[str] = set()
     with console.status("") as spinner:
 
@@ -177,7 +177,7 @@ def _following(console: Console) -> Iterator[Callable[[Record], None]]:
                 said.add(step)
                 console.print(f"[dim]{step}[/]")
             for child in record.children:
-                if child.state == "healthy" and child.name not in said and record.phase != "stopping":
+                if arrivals and child.state == "healthy" and child.name not in said:
                     said.add(child.name)
                     console.print(f"  {_SIGNS['healthy']} {child.name}")
             waiting = [

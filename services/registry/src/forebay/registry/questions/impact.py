@@ -31,8 +31,10 @@ from forebay.registry.questions.version_episodes import episodes_of, inside, win
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
 
-NODES = 1000
+NODES = 3000
 LISTED = 200
+DRAWN = 1000
+"""Nodes of the tree; the counts and lists beside it go on to `nodes`."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,9 @@ class _Walk:
     """For an episode's walk: its dense index in each version reached; None where the list is not available."""
     reached: dict[str, dict[str, Any]] = field(default_factory=dict)
     missing: list[dict[str, str]] = field(default_factory=list)
+    idle: int = 0
+    """Saves among them that led to nothing; they use up none of `nodes`."""
+    drawn: int = 0
     cut: bool = False
 
 
@@ -94,12 +99,12 @@ def _brief(walk: _Walk, node_id: str) -> dict[str, Any]:
 def _children(walk: _Walk, node_id: str) -> list[dict[str, Any]]:
     """The nodes below, each with its own. A save that led to nothing is counted, not drawn."""
     found: list[dict[str, Any]] = []
-    idle = 0
+    idle = hidden = 0
     for child, extra in _next(walk, node_id):
         if child in walk.reached:
             found.append({**walk.reached[child], "via": _via(walk, child, node_id), "repeated": True, "children": []})
             continue
-        if len(walk.reached) >= walk.nodes:
+        if len(walk.reached) - walk.idle >= walk.nodes:
             walk.cut = True
             break
         brief = {**_brief(walk, child), **extra}
@@ -107,11 +112,19 @@ def _children(walk: _Walk, node_id: str) -> list[dict[str, Any]]:
         below = _children(walk, child)
         if type_of(child) == CHECKPOINT and not below:
             idle += 1
+            walk.idle += 1
             continue
+        if walk.drawn >= DRAWN:
+            hidden += 1
+            continue
+        walk.drawn += 1
         found.append({**brief, "via": _via(walk, child, node_id), "children": below})
     if idle:
         title = f"{idle} checkpoint{'s' if idle > 1 else ''} that led to nothing else"
         found.append({"id": f"{node_id}>checkpoints", "kind": "summary", "title": title, "count": idle, "children": []})
+    if hidden:
+        title = f"{hidden} more, counted and not drawn"
+        found.append({"id": f"{node_id}>more", "kind": "summary", "title": title, "count": hidden, "children": []})
     return found
 
 

@@ -1,0 +1,104 @@
+"""Which folders are complete checkpoints: finished, at rest, and whole by header arithmetic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from forebay.contracts.v1.models import checkpoint_digest
+from forebay.sdk.checkpoints import CheckpointWatcher, Save, Unfinished, inspect, safetensors_problem
+
+from sdk.tests.builders import write_save
+
+
+def test_a_save_counts_when_it_has_come_to_rest(tmp_path: Path) -> None:
+    """Seen once it may still be growing; seen twice the same, it is a save, and it is told once."""
+    write_save(tmp_path / "step-000100", 100)
+    watcher = CheckpointWatcher(tmp_path)
+    assert list(watcher.scan()) == []
+    (found,) = watcher.scan()
+    assert isinstance(found, Save)
+    assert (found.step, found.metrics, found.scheduler, found.rng, found.optimizer) == (
+        100,
+        {"loss": 0.5},
+        True,
+        True,
+        False,
+    )
+    assert found.digest == checkpoint_digest(found.files)
+    assert list(watcher.scan()) == []
+
+
+def test_the_final_look_does_not_wait(tmp_path: Path) -> None:
+    """When the process is gone nothing changes any more."""
+    write_save(tmp_path / "step-000100", 100)
+    assert len(list(CheckpointWatcher(tmp_path).scan(final=True))) == 1
+
+
+def test_an_overwrite_in_place_is_another_save(tmp_path: Path) -> None:
+    """Same folder, other bytes: other digest, told again."""
+    watcher = CheckpointWatcher(tmp_path)
+    write_save(tmp_path / "step-000100", 100)
+    (first,) = watcher.scan(final=True)
+    write_save(tmp_path / "step-000100", 100, value=7)
+    (second,) = watcher.scan(final=True)
+    assert isinstance(first, Save)
+    assert isinstance(second, Save)
+    assert first.digest != second.digest
+
+
+@pytest.mark.parametrize("name", ["step-000100.tmp", "tmp-100", ".step-100", "100.incomplete"])
+def test_folders_in_progress_are_not_looked_at(tmp_path: Path, name: str) -> None:
+    """What its writer still calls unfinished is unfinished."""
+    write_save(tmp_path / name, 100)
+    assert list(CheckpointWatcher(tmp_path).scan(final=True)) == []
+
+
+@pytest.mark.parametrize("cut", [1, 16, 40])
+def test_a_truncated_save_is_unfinished(tmp_path: Path, cut: int) -> None:
+    """The header says how long the file must be."""
+    found = inspect(write_save(tmp_path / "step-000100", 100, cut=cut))
+    assert isinstance(found, Unfinished)
+    assert "model.safetensors" in found.reason
+
+
+def test_a_file_in_progress_inside_keeps_the_save_back(tmp_path: Path) -> None:
+    """A marker anywhere inside counts."""
+    folder = write_save(tmp_path / "step-000100", 100)
+    (folder / "optimizer.safetensors.part").write_bytes(b"x")
+    assert isinstance(inspect(folder), Unfinished)
+
+
+def test_lerobots_own_layout_is_understood(tmp_path: Path) -> None:
+    """`checkpoints/005000/{pretrained_model,training_state}`; the link `last` is no second checkpoint."""
+    folder = tmp_path / "005000"
+    write_save(folder / "pretrained_model", 0)
+    (folder / "pretrained_model/state.json").unlink()
+    (folder / "training_state").mkdir()
+    (folder / "training_state/training_step.json").write_text(json.dumps({"step": 5000}))
+    write_save(folder / "training_state", 0)
+    (folder / "training_state/optimizer_state.safetensors").write_bytes(
+        (folder / "pretrained_model/model.safetensors").read_bytes()
+    )
+    (tmp_path / "last").symlink_to(folder)
+    (found,) = CheckpointWatcher(tmp_path).scan(final=True)
+    assert isinstance(found, Save)
+    assert (found.step, found.optimizer) == (5000, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no whole header"),
+        (b"\xff" * 8, "no whole header"),
+        ((2).to_bytes(8, "little") + b"[]", "not that of safetensors"),
+        ((2).to_bytes(8, "little") + b"{}x", "promises 10 bytes"),
+    ],
+    ids=["empty", "absurd length", "no object", "bytes too many"],
+)
+def test_strange_headers_are_named(tmp_path: Path, content: bytes, says: str) -> None:
+    """Nothing is loaded, nothing is believed."""
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    assert says in str(safetensors_problem(path))

@@ -389,3 +389,20 @@ def test_the_digest_of_an_episode_follows_its_rows(tmp_path: Path) -> None:
     other = inspect(lerobot.build(tmp_path / "c", seed=1)).report
     assert first.episodes[0].digest == again.episodes[0].digest
     assert first.episodes[0].digest != other.episodes[0].digest
+
+
+def test_a_length_that_no_memory_holds(tmp_path: Path) -> None:
+    """A declared length is never used to make room."""
+    root = lerobot.build(tmp_path)
+    lerobot.change_cell(root, EPISODES, 2, "length", 2**52)
+    lerobot.change_cell(root, EPISODES, 2, "dataset_to_index", 2**52 + 11)
+    (root / SECOND_DATA).unlink()
+    assert _rejected(inspect(root).report) == (2,)
+
+
+def test_links_that_go_round(tmp_path: Path) -> None:
+    """Links to folders are not followed, and a link to itself is no file."""
+    root = lerobot.build(tmp_path)
+    (root / "data/round").symlink_to(root)
+    (root / "data/loop.parquet").symlink_to(root / "data/loop.parquet")
+    assert inspect(root).report.outcome == "accept"

@@ -216,7 +216,6 @@ class _Inspector:
         missing = [name for name in users if name not in known]
         self._moved = structure.relocate(missing, [name for name in known if name not in users])
         self._breaches += structure.check_missing(users, known, self._moved)
-        self._missing = [name for name in missing if name not in self._moved]
         self._unreadable.update(missing)
         self._unreadable.update(self._pointers)
 
@@ -261,17 +260,16 @@ class _Inspector:
                 self._unreadable.add(name)
             self._breaches += broken
 
-    def _rows_of(self, episode: int) -> int:
+    def _rows_of(self, episode: Episode) -> int:
         """Stored rows; where the rows cannot be read, the declared ones."""
-        scan = self._scans.get(episode)
+        scan = self._scans.get(episode.index)
         if scan is not None:
             return scan.rows
-        declared = next((e for e in self._seen.episodes if e.index == episode), None)
-        return declared.length if declared is not None and declared.data_file in self._unreadable else 0
+        return episode.length if episode.data_file in self._unreadable else 0
 
     def _read_videos(self, info: Info) -> None:
         files: list[tuple[str, Feature, list[frames.Use]]] = []
-        lengths = {episode.index: self._rows_of(episode.index) for episode in self._seen.episodes}
+        lengths = {episode.index: self._rows_of(episode) for episode in self._seen.episodes}
         for camera in info.cameras:
             by_file = frames.uses_by_file(self._seen.episodes, camera.key, lengths.__getitem__)
             files += [(name, camera, uses) for name, uses in sorted(by_file.items())]
@@ -314,7 +312,7 @@ class _Inspector:
             listed=table.entries,
             declared_frames=sum(episode.length for episode in self._seen.episodes),
             stored_frames=sum(scan.rows for scan in self._scans.values()),
-            whole=not self._missing,
+            whole=not self._unreadable,
             statistics_frames=metadata_tables.statistics_frames(self._seen.statistics, info),
             tasks=len(self._seen.tasks) if self._has_tasks else None,
             unused_tasks=sum(task not in used for task in self._seen.tasks),
@@ -337,13 +335,12 @@ class _Inspector:
                 report.EpisodeReport(
                     index=index,
                     outcome="accept",
-                    frames=self._rows_of(index),
+                    frames=self._rows_of(declared[index]) if index in declared else (scan.rows if scan else 0),
                     tasks=tuple(texts or own or ()),
                     digest=scan.digest if scan is not None and scan.digest else None,
                 )
             )
-        order = {"error": 0, "hold": 1, "warning": 2, "info": 3}
-        self._breaches.sort(key=lambda breach: order[breach.severity])
+        self._breaches.sort(key=lambda breach: report.RANK[breach.severity])
         version = "unknown" if self._seen.info is None else f"lerobot-{self._seen.info.version}"
         if version == "unknown" and self._layout != "unknown":
             version = f"lerobot-{self._layout}"

@@ -29,7 +29,7 @@ class DatasetFolder:
         """Relative path -> size of every regular file."""
         self.refused: dict[str, str] = {}
         """Relative path -> why it is not read (a link that leaves the folder, a device)."""
-        for name, path in _walk(self.root, ""):
+        for name, path in sorted(_walk(self.root)):
             self._take(name, path)
 
     def _take(self, name: str, path: Path) -> None:
@@ -77,7 +77,10 @@ class DatasetFolder:
         for name, size in sorted(self.files.items()):
             if not len(_POINTER_HEAD) <= size <= _POINTER_LIMIT:
                 continue
-            text = self.read(name)
+            try:
+                text = self.read(name)
+            except UnreadableFileError:
+                continue  # whoever needs the file says so
             if text.startswith(_POINTER_HEAD):
                 oid = re.search(rb"^oid sha256:([0-9a-f]{64})$", text, re.MULTILINE)
                 length = re.search(rb"^size (\d{1,18})$", text, re.MULTILINE)
@@ -86,14 +89,17 @@ class DatasetFolder:
         return found
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError:
-        return
-    for entry in entries:
-        name = prefix + entry.name
-        if entry.is_dir() and not entry.is_symlink():
-            yield from _walk(entry, name + "/")
-        else:
-            yield name, entry
+def _walk(root: Path) -> Iterator[tuple[str, Path]]:
+    """Every entry that is no folder, in order; without recursion, because depth comes from outside."""
+    waiting = [("", root)]
+    while waiting:
+        prefix, folder = waiting.pop()
+        try:
+            entries = sorted(folder.iterdir(), reverse=True)
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir() and not entry.is_symlink():
+                waiting.append((f"{prefix}{entry.name}/", entry))
+            else:
+                yield prefix + entry.name, entry

@@ -29,7 +29,7 @@ from forebay.ingest.domain.resolve import TRAIN_READY, resolve
 from forebay.runtime.state import Fold
 
 FOLD_VERSION = 1
-MAX_SOURCE_INDEX = 10_000_000
+MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 
 READS: frozenset[type[EventBody]] = frozenset(

@@ -172,7 +172,8 @@ def _check_count(scan: VideoScan, camera: Feature, use: Use, fps: float, half: f
 
 def _check_times(scan: VideoScan, camera: Feature, use: Use, fps: float, half: float) -> list[Breach]:
     """Distance between each row's time and the nearest frame; rows without any frame are told by count."""
-    wanted = use.window.start + np.arange(use.rows) / fps
+    count = min(use.rows, len(scan.times) + 1)  # a declared length may be any number
+    wanted = use.window.start + np.arange(count) / fps
     wanted = wanted[wanted <= scan.times[-1] + half]
     if not len(wanted):
         return []

@@ -14,6 +14,8 @@ Outcome = Literal["accept", "accept_with_warning", "hold", "reject", "incomplete
 EpisodeOutcome = Literal["accept", "accept_with_warning", "hold", "reject"]
 
 GOOD = ("accept", "accept_with_warning")
+RANK = {"error": 0, "hold": 1, "warning": 2, "info": 3}
+"""The worst comes first."""
 MAX_FINDINGS = 12
 """Findings that travel with one episode's verdict; the report has them all."""
 
@@ -44,15 +46,18 @@ class Report:
     def good(self) -> bool:
         return self.outcome in GOOD
 
-    def findings_of(self, episode: int) -> tuple[Finding, ...]:
+    def breaches_by_episode(self) -> dict[int, list[Breach]]:
+        """The breaches that name episodes, spread over them."""
+        spread: dict[int, list[Breach]] = {}
+        for breach in self.breaches:
+            for index in breach.episodes or ():
+                spread.setdefault(index, []).append(breach)
+        return spread
+
+    def findings_of(self, episode: int, own: Sequence[Breach]) -> tuple[Finding, ...]:
         """What hits this episode: its own breaches, and errors and holds of the whole dataset; the worst come first."""
-        hit = [
-            breach
-            for breach in self.breaches
-            if (episode in breach.episodes if breach.episodes is not None else breach.severity in {"error", "hold"})
-        ]
-        order = {"error": 0, "hold": 1, "warning": 2, "info": 3}
-        hit.sort(key=lambda breach: order[breach.severity])
+        shared = [b for b in self.breaches if b.episodes is None and b.severity in {"error", "hold"}]
+        hit = sorted([*shared, *own], key=lambda breach: RANK[breach.severity])
         return tuple(breach.finding(episode) for breach in hit[:MAX_FINDINGS])
 
     def to_json(self) -> dict[str, Any]:

@@ -225,7 +225,7 @@ def check_totals(info: Info, counts: Counts) -> list[Breach]:
     found: list[Breach] = []
     if info.total_episodes != counts.listed:
         found.append(_total("total_episodes", info.total_episodes, counts.listed))
-    if info.total_frames not in {counts.declared_frames, counts.stored_frames}:
+    if counts.whole and info.total_frames not in {counts.declared_frames, counts.stored_frames}:
         found.append(_total("total_frames", info.total_frames, counts.stored_frames))
     if info.total_tasks is not None and counts.tasks is not None and info.total_tasks != counts.tasks:
         found.append(_total("total_tasks", info.total_tasks, counts.tasks))

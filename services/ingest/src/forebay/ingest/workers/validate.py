@@ -151,13 +151,15 @@ class _Judge:
         self._report = report
         self._reference = reference
         self._lines = {line.index: line for line in report.episodes}
+        self._breaches = report.breaches_by_episode()
 
     def line(self, episode: Episode) -> EpisodeReport | None:
         return self._lines.get(episode.source_index)
 
     def verdict(self, episode: Episode, twin: Finding | None) -> Emit:
         judged = self.line(episode)
-        findings = self._report.findings_of(episode.source_index)
+        own = self._breaches.get(episode.source_index, [])
+        findings = self._report.findings_of(episode.source_index, own)
         body: EpisodeAccepted | EpisodeHeld | EpisodeRejected
         common = {
             "episode": episode.id,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from forebay.contracts.v1.models import CheckpointFile, CheckpointVerified, CheckpointWritten, checkpoint_digest
 from forebay.registry.domain.safetensors_header import MAX_HEADER_BYTES, HeaderError, header_length, tensors_of
@@ -19,6 +20,7 @@ from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkItem
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 
 def tensor_file(tensors: dict[str, list[int]], *, dtype: str = "F32") -> bytes:

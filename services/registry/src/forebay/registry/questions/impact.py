@@ -19,6 +19,7 @@ from forebay.registry.domain.nodes import (
     EPISODE,
     JOB,
     MODEL,
+    RELEASE,
     name_and_number,
     type_of,
 )
@@ -133,6 +134,7 @@ def _next(walk: _Walk, node_id: str) -> list[tuple[str, dict[str, Any]]]:
     if kind == EPISODE:
         return _versions_with(walk, node_id)
     below = [child for child in children(walk.state, walk.project, node_id) if type_of(child) != CONTRADICTION]
+    below.sort(key=lambda child: type_of(child) != RELEASE)  # drawn at the model, not below its evaluation
     if kind != DATASET or node_id not in walk.index:
         return [(child, {}) for child in below]
     index = walk.index[node_id]

@@ -196,7 +196,8 @@ class Demo:
         self.cli("impact", episodes[0].partition(":")[2])
         for bad in verdict["not_accepted"][:1]:
             self.cli("impact", bad["episode"])
-        self.cli("rebuild", "registry")
+        for service in ("ingest", "cache", "scheduler-bridge", "registry"):
+            self.cli("rebuild", service)
 
     def sum_up(self, timeline: Timeline) -> None:
         self.step(8, "What happened")

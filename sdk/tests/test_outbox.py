@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Event
+from forebay.contracts.errors import InvalidBodyError
 from forebay.contracts.parts import Part, Source
 from forebay.contracts.v1.jobs import PreflightReported
 from forebay.runtime.errors import Unreachable
@@ -69,6 +70,26 @@ async def test_a_segment_that_was_not_finished_is_not_an_event(outbox: Outbox) -
     publisher = KeptPublisher()
     await outbox.deliver(publisher)
     assert [one.id for one in publisher.stored] == ["id-1"]
+
+
+async def test_what_can_never_be_stored_holds_nothing_back(outbox: Outbox) -> None:
+    """One event too large for the log and one damaged segment are set aside with the reason; the rest goes out."""
+
+    class Strict(KeptPublisher):
+        async def publish_many(self, events: Sequence[Event[EventBody]]) -> list[int]:
+            if any(one.id == "id-2" for one in events):
+                raise InvalidBodyError("the body is too large")
+            return await super().publish_many(events)
+
+    outbox.append([event(1), event(2), event(3)])
+    (outbox.folder / "00000000000000000009-damaged.jsonl").write_text("{")
+    publisher = Strict()
+    assert await outbox.deliver(publisher) == 2
+    assert [one.id for one in publisher.stored] == ["id-1", "id-3"]
+    refused = {path.name: path.read_text() for path in (outbox.folder / "refused").iterdir()}
+    assert "too large" in refused["id-2.json"]
+    assert len(refused) == 2
+    assert outbox.pending() == 0
 
 
 async def test_only_one_process_delivers_at_a_time(outbox: Outbox) -> None:

@@ -17,6 +17,7 @@ from rich.table import Table
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Project = Annotated[str | None, typer.Option("--project", "-p", help="The project; default: the first one here.")]
 
+_PIPE_WIDTH = 150
 _COLOURS = {
     "SUCCEEDED": "green", "RUNNING": "cyan", "QUEUED": "yellow", "CREATED": "yellow", "FAILED": "red",
     "CANCELLED": "magenta", "True": "green", "False": "red", "Unknown": "yellow", "ACCEPTED": "green",
@@ -25,8 +26,11 @@ _COLOURS = {
 
 
 def console() -> Console:
-    """Text for people, on standard output."""
-    return Console(soft_wrap=True)
+    """Text for people, on standard output; a pipe has no width of its own and gets a wide one."""
+    made = Console(soft_wrap=True)
+    if not made.is_terminal:
+        made.width = max(made.width, _PIPE_WIDTH)
+    return made
 
 
 def errors() -> Console:

@@ -4,12 +4,15 @@ A folder of append-only segments. Each `append` writes one segment atomically, s
 after a kill an event is either wholly there or was never promised. `deliver`
 publishes segments in order and removes one only after the log answered for all of
 its events. Delivering twice changes nothing, because an event's id is its identity.
+What can never be stored is set aside under `refused/` with the reason, so that it
+does not hold back what comes after it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -21,14 +24,22 @@ from typing import Any, Protocol
 from forebay.contracts.body import EventBody
 from forebay.contracts.catalogue import BY_NAME
 from forebay.contracts.envelope import Event
+from forebay.contracts.errors import ContractError
 from forebay.contracts.parts import Source, parse_source
+from forebay.runtime.client import DuplicateIdError
+
+_log = logging.getLogger(__name__)
 
 
 class Publisher(Protocol):
     """Whoever can store events in the log (`forebay.runtime.client.Client`)."""
 
     async def publish_many(self, events: Sequence[Event[EventBody]]) -> list[int]:
-        """Store events in order; returns their places. Raises `Unreachable`."""
+        """Store events in order; returns their places.
+
+        Raises `Unreachable` when it may work later, `ContractError` or
+        `DuplicateIdError` when it never will.
+        """
         ...
 
 
@@ -76,11 +87,36 @@ class Outbox:
                 return 0
             while segments := self.segments():
                 for path in segments:
-                    events = [_from_json(line) for line in _lines(path)]
-                    await publisher.publish_many(events)
+                    sent += await self._deliver_segment(path, publisher)
                     path.unlink(missing_ok=True)
-                    sent += len(events)
         return sent
+
+    async def _deliver_segment(self, path: Path, publisher: Publisher) -> int:
+        """Publish a segment, event by event when one of them is refused."""
+        try:
+            events = [_from_json(line) for line in _lines(path)]
+        except (ValueError, KeyError) as error:
+            self._set_aside(path.name, path.read_text(encoding="utf-8", errors="replace"), error)
+            return 0
+        try:
+            await publisher.publish_many(events)
+        except (ContractError, DuplicateIdError):
+            return sum([await self._deliver_one(event, publisher) for event in events])
+        return len(events)
+
+    async def _deliver_one(self, event: Event[EventBody], publisher: Publisher) -> int:
+        try:
+            await publisher.publish_many([event])
+        except (ContractError, DuplicateIdError) as error:
+            self._set_aside(f"{event.id}.json", json.dumps(_to_json(event)), error)
+            return 0
+        return 1
+
+    def _set_aside(self, name: str, content: str, error: Exception) -> None:
+        folder = self.folder / "refused"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f"{content}\n{type(error).__name__}: {error}\n", encoding="utf-8")
+        _log.error("an event can never be stored (%s); it was set aside in %s", error, folder / name)
 
     @contextmanager
     def _lock(self) -> Iterator[bool]:

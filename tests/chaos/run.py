@@ -33,6 +33,8 @@ IN_FLIGHT = 6
 BUS = "nats-server"
 _BUS_SHARE = 0.04
 """Now and then the bus itself is killed; the supervisor brings it back at once."""
+MEAN_PAUSE_S = 1.2
+"""Between two kills: short enough to hit starting services, long enough for the story to go on."""
 OUTAGE_S = 10.0
 _SETTLED_WITHIN_S = 240.0
 
@@ -118,7 +120,7 @@ class Chaos:
 
     async def _kill_one(self) -> None:
         """Kill a service that lives, healthy or still starting, after a random moment."""
-        await self._pause(self._random.expovariate(1 / 0.6))
+        await self._pause(self._random.expovariate(1 / MEAN_PAUSE_S))
         part = BUS if self._random.random() < _BUS_SHARE else str(self._random.choice(SERVICES))
         await eventually(lambda: self._end(part), what=f"{part} lives", within=60)
 

@@ -10,6 +10,7 @@ from forebay.contracts.permissions import permissions
 from forebay.local.errors import LocalError
 from forebay.local.home import ChildRecord, Home, ProcessId, Record, free_port, process_id, read_record, write_record
 from forebay.local.identities import check_projects, ensure_keys, known_projects
+from forebay.local.log_room import LogRoom
 
 
 def record(**given: object) -> Record:
@@ -87,3 +88,11 @@ def test_a_project_name_that_could_climb_out_is_refused() -> None:
     """A project is a folder and a subject token, so it must be an id."""
     with pytest.raises(LocalError, match="not a valid id"):
         check_projects(("../other",))
+
+
+@pytest.mark.parametrize(("used", "warns"), [(0, False), (69, False), (70, True), (100, True)])
+def test_a_log_that_fills_up_warns_well_before(used: int, warns: bool) -> None:  # noqa: FBT001 a table
+    """From 70 % on, the status says what will happen and what to do."""
+    room = LogRoom(events=1, bytes=used, max_bytes=100)
+    assert bool(room.warning) == warns
+    assert not warns or "bus apply --update" in room.warning

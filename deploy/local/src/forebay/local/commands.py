@@ -16,11 +16,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from forebay.contracts.parts import Part
 from forebay.local import launch
 from forebay.local.bus import Bus
 from forebay.local.errors import LocalError, StartError
 from forebay.local.home import ChildRecord, Home, Record, free_port, read_record
 from forebay.local.identities import check_projects, known_projects
+from forebay.local.log_room import LogRoom, look
 from forebay.local.settings import LocalSettings, load
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -92,15 +94,26 @@ def status(as_json: Json = False) -> None:
     home, _ = _place()
     record = read_record(home)
     alive = record is not None and record.supervisor.process() is not None
+    room = asyncio.run(look(record.nats_url, home.key(Part.OPERATOR))) if record and alive else None
     healthy = alive and record is not None and record.phase == "ready" and all(_fine(c) for c in record.children)
     if as_json:
         shown: dict[str, Any] = record.to_json() if record else {}
-        print(json.dumps({"home": str(home.root), "running": alive, "healthy": healthy, **shown}))
+        print(
+            json.dumps(
+                {
+                    "home": str(home.root),
+                    "running": alive,
+                    "healthy": healthy,
+                    "log": asdict(room) if room else None,
+                    **shown,
+                }
+            )
+        )
     elif record is None or not alive:
         why = f": {record.message}" if record and record.phase == "failed" else ""
         print(f"nothing runs in {home.root}{why}\nstart it with: forebay up")
     else:
-        _show(record)
+        _show(record, room)
     if not healthy:
         raise typer.Exit(1)
 
@@ -192,7 +205,7 @@ def _fine(child: ChildRecord) -> bool:
     return child.state == "healthy" and child.identity.process() is not None
 
 
-def _show(record: Record) -> None:
+def _show(record: Record, room: LogRoom | None) -> None:
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
     for column in ("", "part", "state", "pid", "up", "restarts", ""):
@@ -214,3 +227,6 @@ def _show(record: Record) -> None:
         f"pool {record.pool_kind} at {record.pool_dir}" + (f" · {escape(record.pool_note)}" if record.pool_note else "")
     )
     console.print(table)
+    console.print(f"log {room or 'does not answer'}")
+    if room and room.warning:
+        console.print(f"[bold yellow]{room.warning}[/]")

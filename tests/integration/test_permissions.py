@@ -6,6 +6,7 @@ Nothing is mocked: each attack is sent, then the log is read as admin to see whe
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import stat
 from collections.abc import AsyncIterator
@@ -69,7 +70,12 @@ async def test_each_part_publishes_its_own_event(server: NatsServer) -> None:
     agent = await server.connect(Part.AGENT, "dog-lab")
     assert (await stored(collector, STARTED_A))["seq"] == 1
     assert (await stored(ingest, "fb.dog-lab.lease.job-1.granted"))["seq"] == 2
-    assert (await stored(agent, "fb.dog-lab.checkpoint.ab.written"))["seq"] == 3
+    assert (await stored(agent, "fb.dog-lab.checkpoint.ab.written", {"ce-id": "1"}))["seq"] == 3
+    admin = await server.connect(Part.ADMIN)
+    found = json.loads((await admin.request("$JS.API.STREAM.MSG.GET.FOREBAY", b'{"seq":3}')).data)["message"]
+    assert base64.b64decode(found["hdrs"]) == b"NATS/1.0\r\nce-id: 1\r\n\r\n", (
+        "crossing accounts adds nothing to a message"
+    )
 
 
 @pytest.mark.parametrize(

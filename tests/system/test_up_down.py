@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from forebay.contracts.parts import SERVICES, Part, Source
+from forebay.local.attempts import live_attempts
 from forebay.local.home import Home, Record, read_record
 from forebay.local.pool import volume_tools
 from forebay.runtime.client import Client
@@ -117,15 +118,20 @@ async def test_what_dies_comes_back_and_a_project_joins(place: Installation) -> 
     assert "seq" in json.loads(reply.data)
 
 
-async def test_after_a_crash_of_the_supervisor_up_clears_the_remains(place: Installation) -> None:
-    """Killed children are named and ended, the log is kept, and everything starts again."""
+async def test_after_a_crash_of_the_supervisor_up_clears_the_remains(place: Installation, tmp_path: Path) -> None:
+    """Killed children are named and ended; training goes on, is adopted, and ends with `down`, which says so."""
     assert (await place.cli("up", "--project", "arm-lab", "--no-juicefs")).code == 0
     first = place.record()
+    job = tmp_path / "job.yaml"
+    job.write_text('name: long\ncommand: [python, -c, "import time; time.sleep(600)"]\nresources: {cpu: 0.1}\n')
+    assert (await place.cli("submit", str(job), "--project", "arm-lab")).code == 0
+    await eventually(lambda: job_state(place), what="the job runs", within=60, every=0.3)
+    (attempt,) = live_attempts(place.home)
+    training = {process.pid for process in attempt.processes}
     os.kill(first.supervisor_pid, signal.SIGKILL)
     await eventually(lambda: first.supervisor.process() is None, what="the supervisor is gone")
     assert set(alive(first)) == PARTS
-    broken = await place.cli("status")
-    assert broken.code == 1
+    assert (await place.cli("status")).code == 1
     second = await place.cli("up", "--no-juicefs")
     assert second.code == 0, second.err
     assert "ended what it left" in second.out
@@ -133,6 +139,18 @@ async def test_after_a_crash_of_the_supervisor_up_clears_the_remains(place: Inst
     now = place.record()
     assert (now.projects, now.pool_kind, now.nats_port) == (["arm-lab"], "folder", first.nats_port)
     assert "--no-juicefs" in now.pool_note
+    assert await job_state(place)
+    assert {process.pid for found in live_attempts(place.home) for process in found.processes} == training
+    down = await place.cli("down")
+    assert "arm-lab/long-1 attempt-1" in down.out
+    assert live_attempts(place.home) == []
+    assert of_home(place) == []
+
+
+async def job_state(place: Installation) -> bool:
+    """Whether the job `long` is RUNNING."""
+    ran = await place.cli("job", "long", "--project", "arm-lab", "--json")
+    return ran.code == 0 and ran.json()["state"] == "RUNNING"
 
 
 async def test_a_start_that_cannot_work_says_why_and_leaves_nothing(place: Installation) -> None:

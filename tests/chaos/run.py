@@ -80,6 +80,7 @@ class Chaos:
         self._story = Story(place, client, folder, seed)
         self._datasets = 2 + kills // 100
         self._over = asyncio.Event()
+        self._victim: ChildRecord | None = None
         self.report = Report()
 
     async def run(self) -> Report:
@@ -123,6 +124,8 @@ class Chaos:
         await self._pause(self._random.expovariate(1 / MEAN_PAUSE_S))
         part = BUS if self._random.random() < _BUS_SHARE else str(self._random.choice(SERVICES))
         await eventually(lambda: self._end(part), what=f"{part} lives", within=60)
+        victim = self._victim
+        await eventually(lambda: victim is None or victim.identity.process() is None, what=f"{part} is dead")
 
     def _end(self, part: str) -> bool:
         child = self._place.child(part)
@@ -130,6 +133,7 @@ class Chaos:
             return False
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)
+        self._victim = child
         self.report.kills[part] += 1
         return True
 

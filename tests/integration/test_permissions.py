@@ -14,9 +14,13 @@ from pathlib import Path
 
 import nats
 import pytest
+from forebay.contracts.body import FileRef
+from forebay.contracts.envelope import Event
 from forebay.contracts.parts import SERVICES, Part, Source
 from forebay.contracts.streams import consumers, streams
+from forebay.contracts.v1.episodes import UploadFinished
 from forebay.runtime.client import Client
+from forebay.runtime.errors import Unreachable
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -404,3 +408,33 @@ async def test_the_operator_follows_every_event_once(server: NatsServer) -> None
         (2, "fb.dog-lab.lease.job-1.granted"),
     ]
     assert narrowed.seq == 2
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 450])
+async def test_many_events_are_each_confirmed_once(server: NatsServer, count: int) -> None:
+    """Bulk publishing returns every sequence, in order, and a repeat returns the same ones."""
+    source = Source(Part.COLLECTOR, "arm-lab")
+    body = {"dataset": "reach", "episodes": 0, "files": 0, "bytes": 0}
+    manifest = FileRef(uri="manifest.json", sha256="0" * 64, bytes=0)
+    events = [
+        Event(
+            id=f"e{n}", source=source, project="arm-lab", body=UploadFinished(upload=f"u{n}", manifest=manifest, **body)
+        )
+        for n in range(count)
+    ]
+    async with Client.connect(server.url, server.key(source), source) as collector:
+        first = await collector.publish_many(events)
+        assert first == list(range(1, count + 1))
+        assert await collector.publish_many(events) == first
+    assert await last_seq(server) == count
+
+
+async def test_bulk_publishing_without_a_bus_is_said(server: NatsServer) -> None:
+    """When nothing is confirmed the caller hears it, and keeps its events."""
+    source = Source(Part.COLLECTOR, "arm-lab")
+    manifest = FileRef(uri="manifest.json", sha256="0" * 64, bytes=0)
+    body = UploadFinished(upload="u", dataset="reach", episodes=0, files=0, bytes=0, manifest=manifest)
+    async with Client.connect(server.url, server.key(source), source, retry=True) as collector:
+        await server.stop()
+        with pytest.raises(Unreachable):
+            await collector.publish_many([Event(id="e", source=source, project="arm-lab", body=body)])

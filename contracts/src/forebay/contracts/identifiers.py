@@ -19,6 +19,7 @@ from forebay.contracts.errors import InvalidNameError
 ID_PATTERN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _ID = re.compile(ID_PATTERN)
 _VERSION = re.compile(r"v(\d+)")
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 CLUSTER_PROJECT = "_cluster"
 """The project of facts about the cluster itself; no user can own it."""
 
@@ -78,7 +79,7 @@ def stable_id(*parts: object) -> str:
 
 def canonical_json(value: Any) -> bytes:
     """The one byte string of a JSON value: sorted keys, no spaces, UTF-8."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _CANONICAL.encode(value).encode()
 
 
 def content_digest(value: Any) -> str:

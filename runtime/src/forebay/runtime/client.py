@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -60,7 +61,8 @@ class Client:
         try:
             yield Client(nc, source)
         finally:
-            await nc.close()
+            with contextlib.suppress(OSError):  # the server went first
+                await nc.close()
 
     # questions
 
@@ -108,12 +110,35 @@ class Client:
         return await self.publish_message(encode(event))
 
     async def publish_many(self, events: Sequence[Event[EventBody]]) -> list[int]:
-        """Store events in order, at most 200 in flight."""
-        sequences: list[int] = []
-        for start in range(0, len(events), IN_FLIGHT):
-            window = events[start : start + IN_FLIGHT]
-            sequences += await asyncio.gather(*(self.publish(event) for event in window))
-        return sequences
+        """Store events in order, at most 200 in flight. Raises `Unreachable` when one is not certain."""
+        messages = [encode(event) for event in events]
+        acks = await self._store_many(messages)
+        return [
+            int(ack["seq"]) if "seq" in ack and not ack.get("duplicate") else await self.publish_message(message)
+            for ack, message in zip(acks, messages, strict=True)
+        ]
+
+    async def _store_many(self, messages: Sequence[Message]) -> list[Mapping[str, Any]]:
+        """Send all and collect what the server said, over one inbox: a request each would cost twice as much."""
+        acks: list[Mapping[str, Any]] = [{}] * len(messages)
+        room = asyncio.Semaphore(IN_FLIGHT)
+
+        async def heard(reply: Msg) -> None:
+            acks[int(reply.subject.rpartition(".")[2])] = json.loads(reply.data or b"{}")
+            room.release()
+
+        inbox = self.nc.new_inbox()
+        subscription = await self.nc.subscribe(f"{inbox}.*", cb=heard)
+        try:
+            for index, message in enumerate(messages):
+                await _take(room)
+                headers = message.headers | {"Nats-Expected-Stream": STREAM}
+                await self.nc.publish(message.subject, message.body, reply=f"{inbox}.{index}", headers=headers)
+            for _ in range(IN_FLIGHT):  # all of it is back when everything is confirmed
+                await _take(room)
+        finally:
+            await subscription.unsubscribe()
+        return acks
 
     async def publish_message(self, message: Message) -> int:
         """Store an encoded event; a `duplicate` counts only after reading back that it is ours."""
@@ -195,6 +220,19 @@ class Client:
             tell(message.subject, json.loads(message.data))
 
         await self.nc.subscribe(f"{PROGRESS_ROOT}.{service}.>", cb=heard)
+
+
+async def _take(room: asyncio.Semaphore) -> None:
+    """Wait for an acknowledgement, if need be; raises `Unreachable` when none comes."""
+    if not room.locked():
+        await room.acquire()
+        return
+    try:
+        async with asyncio.timeout(_STORED_WITHIN_S):
+            await room.acquire()
+    except TimeoutError:
+        msg = f"the bus confirmed nothing for {_STORED_WITHIN_S:.0f} s"
+        raise Unreachable(msg, "see what runs with: forebay status") from None
 
 
 def _matches(pattern: str, subject: str) -> bool:

@@ -164,13 +164,16 @@ class Timeline:
         self._console.print(f"  [dim]{clock} {part:<16}[/] [{colour}]{name:<24}[/] {escape(text)}")
 
     def _progress(self, found: Mapping[str, Any]) -> None:
-        """`{stage, at, of}` of ingest, `{verified_bytes, planned_bytes}` of the cache, as bars on a terminal."""
-        done = found.get("at", found.get("verified_bytes"))
-        total = found.get("of", found.get("planned_bytes"))
+        """One bar for each piece of work: `{stage, at, of}` of ingest, `{verified_bytes, planned_bytes}` of the cache."""
+        subject = str(found["progress"])
+        done, total = found.get("at", found.get("verified_bytes")), found.get("of", found.get("planned_bytes"))
+        if found.get("done"):
+            if (task := self._tasks.pop(subject, None)) is not None:
+                self._bars.remove_task(task)
+            return
         if done is None or not total:
             return
-        service = str(found["progress"]).split(".")[1]
-        label = f"{service}: {found.get('stage', 'working')}"
-        if label not in self._tasks:
-            self._tasks[label] = self._bars.add_task(label, total=total)
-        self._bars.update(self._tasks[label], completed=done, total=total, visible=done < total)
+        label = f"{subject.split('.')[1]}: {found.get('stage', 'working')}"
+        if subject not in self._tasks:
+            self._tasks[subject] = self._bars.add_task(label, total=total)
+        self._bars.update(self._tasks[subject], description=label, completed=done, total=total)

@@ -7,6 +7,7 @@ position (see `reader.py`).
 
 # FastStream resolves annotations at run time, so this module keeps them as objects.
 
+import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from faststream.nats import JStream, NatsBroker, PullSub
 from faststream.nats.message import NatsBatchMessage, NatsMessage
 from faststream.nats.response import NatsPublishCommand
 from nats.aio.client import Client as NatsClient
+from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from opentelemetry.trace import SpanKind
 
@@ -117,7 +119,9 @@ class Bus:
         self.connected = True
 
     async def close(self) -> None:
-        await self._broker.stop()
+        """Leave. While the connection is lost nothing can be drained; what was decided is in the outbox."""
+        with contextlib.suppress(NatsError, OSError):
+            await self._broker.stop()
 
     async def read(self, durable: str, on_batch: OnBatch) -> None:
         """Hand every delivered batch to `on_batch` in one call; acknowledge when it returns."""

@@ -78,8 +78,8 @@ class Client:
         by: str | None = None,
     ) -> Answer:
         """Ask one service. Raises `Refused` when the answer is no, `Unreachable` when nobody answers."""
+        from nats.errors import Error as NatsError  # noqa: PLC0415
         from nats.errors import NoRespondersError  # noqa: PLC0415 the CLI's help must not pay for it
-        from nats.errors import TimeoutError as NatsTimeout  # noqa: PLC0415
 
         body = {"id": id or uuid.uuid4().hex, "by": by or str(self.source), "args": dict(args or {})}
         subject = ask_subject(service, project, question)
@@ -87,7 +87,7 @@ class Client:
             reply = await self.nc.request(subject, json.dumps(body, default=str).encode(), timeout=timeout)
         except NoRespondersError:
             raise Unreachable(f"the service {service} does not answer", "see what runs with: forebay status") from None
-        except (NatsTimeout, TimeoutError):
+        except (NatsError, TimeoutError):
             raise Unreachable(
                 f"the service {service} did not answer {question!r} within {timeout:.0f} s",
                 "see what runs with: forebay status",
@@ -153,15 +153,15 @@ class Client:
         raise DuplicateIdError(msg)
 
     async def _store(self, subject: str, headers: dict[str, str], body: bytes) -> dict[str, Any]:
+        from nats.errors import Error as NatsError  # noqa: PLC0415
         from nats.errors import NoRespondersError  # noqa: PLC0415
-        from nats.errors import TimeoutError as NatsTimeout  # noqa: PLC0415
 
         headers["Nats-Expected-Stream"] = STREAM
         try:
             reply = await self.nc.request(subject, body, timeout=_STORED_WITHIN_S, headers=headers)
         except NoRespondersError:
             raise Unreachable("the bus has no stream for events", "make it with: forebay bus apply") from None
-        except (NatsTimeout, TimeoutError):
+        except (NatsError, TimeoutError):
             raise Unreachable(
                 f"the bus did not confirm {subject} within {_STORED_WITHIN_S:.0f} s",
                 "it is kept and sent again; or this identity may not publish there",

@@ -118,6 +118,9 @@ class LogReader:
                 answer = await self._next(answers)
                 headers: Mapping[str, str] = answer.headers or {}
                 if "Status" in headers and "Nats-Sequence" not in headers:
+                    if str(headers["Status"]).startswith("503"):  # a server that has just started: no end of the log
+                        msg = f"nobody answers for the stream {self._stream}"
+                        raise Unreachable(msg, "make it with: forebay bus apply")
                     return
                 yield _message(headers, answer.data)
         finally:
@@ -135,7 +138,13 @@ class LogReader:
 
     async def ends(self) -> tuple[int, int]:
         """First and last sequence of the stream."""
-        answer = await self._nc.request(f"$JS.API.STREAM.INFO.{self._stream}", b"", timeout=_ANSWER_WITHIN_S)
+        from nats.errors import Error as NatsError  # noqa: PLC0415 the CLI's help must not pay for it
+
+        try:
+            answer = await self._nc.request(f"$JS.API.STREAM.INFO.{self._stream}", b"", timeout=_ANSWER_WITHIN_S)
+        except (NatsError, TimeoutError) as error:
+            msg = f"nobody answers for the stream {self._stream} ({type(error).__name__})"
+            raise Unreachable(msg, "check that nats-server runs: forebay status") from error
         info = json.loads(answer.data)
         if "error" in info:
             msg = f"the stream {self._stream} cannot be read: {info['error'].get('description')}"

@@ -67,7 +67,7 @@ async def _follow(place: Place, view: _View, *, everything: bool, progress: bool
                     for message in batch:
                         view.message(message)
                     after = batch[-1].seq
-            except (Unreachable, TimeoutError, OSError):
+            except Unreachable:
                 if not lost:
                     view.note("the bus does not answer; waiting for it")
                 lost = True

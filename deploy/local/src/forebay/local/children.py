@@ -103,6 +103,8 @@ class Child:
                 missing = await self._probe()
         except TimeoutError:
             missing = "does not answer"
+        except OSError as error:  # it took the connection and died before it answered
+            missing = f"does not answer ({error.strerror or error})"
         if self.record.state in {"backoff", "stopped"}:
             return False  # it died while we asked
         if missing:

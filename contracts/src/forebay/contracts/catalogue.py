@@ -97,6 +97,20 @@ EVENTS: tuple[EventSpec, ...] = (
         "dataset",
         "a version was read back and compared",
     ),
+    _row(
+        datasets.DatasetDerivationRequested,
+        _I,
+        "dataset.derivation-requested",
+        "dataset",
+        "`forebay dataset derive`",
+    ),
+    _row(
+        datasets.DatasetDerivationFailed, _I, "dataset.derivation-failed", "dataset", "a derivation cannot be written"
+    ),
+    _row(
+        datasets.DatasetVersionChecked, _I, "dataset.version-checked", "dataset", "a tag or a lease needs the version"
+    ),
+    _row(datasets.DatasetVersionRemoved, _I, "dataset.version-removed", "dataset", "`forebay dataset cleanup`"),
     _row(datasets.DatasetTagged, _I, "tag.tagged", "dataset", "a version was committed, or a person tags"),
     _row(datasets.DatasetUntagged, _I, "tag.untagged", "dataset", "a person takes a tag away"),
     _row(datasets.LeaseGranted, _I, "lease.granted", "job", "JobSubmitted, or DatasetTagged for a waiting job"),
@@ -136,7 +150,14 @@ EVENTS: tuple[EventSpec, ...] = (
         models.CheckpointWritten, Part.AGENT, "checkpoint.written", "#checkpoint", "a checkpoint's files are complete"
     ),
     # registry
-    _row(models.CheckpointVerified, _R, "checkpoint.verified", "#checkpoint", "CheckpointWritten"),
+    _row(
+        models.CheckpointVerified,
+        _R,
+        "checkpoint.verified",
+        "#checkpoint",
+        "CheckpointWritten or CheckpointImported",
+    ),
+    _row(models.CheckpointImported, _R, "checkpoint.imported", "#checkpoint", "`forebay checkpoint import`"),
     _row(models.ResumeDecided, _R, "job.resume-decided", "job", "an attempt asks where to continue"),
     _row(models.ModelVersionRegistered, _R, "model.version-registered", "model", "`forebay model register`"),
     _row(models.EvaluationRecorded, _R, "model.evaluated", "model", "`forebay model evaluate`"),

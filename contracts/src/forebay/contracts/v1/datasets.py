@@ -46,6 +46,62 @@ class DatasetVersionCommitted(EventBody):
     rules_version: str
     source_name: str | None = None
     """The name as the owner wrote it, when it was no id."""
+    left_out: dict[Id, tuple[tuple[int, int], ...]] = Field(default_factory=dict)
+    """Upload -> source indices `[first, last]` of accepted episodes that this version does not hold."""
+    derivation: Id | None = None
+    """The request that this version answers, when a person asked for it."""
+
+
+class DatasetDerivationRequested(EventBody):
+    """A person asked for a version with fewer episodes; it is written when its turn comes."""
+
+    event: ClassVar[str] = "DatasetDerivationRequested"
+    derivation: Id
+    dataset: Name
+    base: int = Field(ge=1)
+    """The version it starts from."""
+    left_out: dict[Id, tuple[tuple[int, int], ...]]
+    """Everything that the new version shall not hold, what the base lacks included."""
+    filter: str
+    """What was asked for, in words."""
+    rewrite: bool = False
+    """Encode videos anew, so that the pixels of episodes left out are gone."""
+    crf: int | None = Field(default=None, ge=0, le=51)
+    """Quality of videos that are encoded anew; lower is better."""
+    by: str
+    reason: str
+
+
+class DatasetDerivationFailed(EventBody):
+    """The version that a person asked for cannot be written; nothing was left behind."""
+
+    event: ClassVar[str] = "DatasetDerivationFailed"
+    derivation: Id
+    dataset: Name
+    message: str
+
+
+class DatasetVersionChecked(EventBody):
+    """A version's root was opened and compared with what was committed."""
+
+    event: ClassVar[str] = "DatasetVersionChecked"
+    dataset: Name
+    number: int = Field(ge=1)
+    check: Id
+    whole: bool
+    reason: Reason | None = None
+    message: str | None = None
+    """What is wrong, and with which file."""
+
+
+class DatasetVersionRemoved(EventBody):
+    """A version that nobody uses may not be leased any more; its files are deleted after this."""
+
+    event: ClassVar[str] = "DatasetVersionRemoved"
+    dataset: Name
+    number: int = Field(ge=1)
+    by: str
+    reason: str
 
 
 class DatasetTagged(EventBody):

@@ -39,6 +39,8 @@ class RestartPolicy(Value):
     max_attempts: int = Field(default=3, ge=1, le=100)
     allow_cold_start: bool = False
     """Without a usable checkpoint a second attempt is refused unless this is set."""
+    start_from: str | None = None
+    """Checkpoint (`ck-…`) whose weights the first attempt starts from; a warm start, unless it was imported to resume."""
 
 
 class JobSpec(Value):

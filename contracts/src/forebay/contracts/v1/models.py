@@ -69,6 +69,31 @@ class CheckpointVerified(EventBody):
     findings: tuple[str, ...] = ()
 
 
+class CheckpointImported(EventBody):
+    """A save of training that Forebay did not see was brought in by a person; what is unknown is named."""
+
+    event: ClassVar[str] = "CheckpointImported"
+    checkpoint: Id
+    job: Id
+    """A job of Forebay that it belongs to, or the name of an old run that exists only by imports."""
+    run: Name | None = None
+    """Set for an old run: this event is then all that is known about `job`."""
+    step: int = Field(ge=0)
+    uri: str
+    source: str
+    """Where the files lay before."""
+    files: tuple[CheckpointFile, ...]
+    digest: Sha256
+    """`checkpoint_digest(files)`."""
+    compatibility: Compatibility = Compatibility()
+    unknown: tuple[str, ...] = ()
+    """Parts of `compatibility` that nobody could say."""
+    use: Literal["warm-start", "resume"] = "warm-start"
+    reason: str | None = None
+    """Why a resume from it is right; required for `resume`."""
+    by: str
+
+
 class SkippedCheckpoint(Value):
     """A checkpoint the resume decision passed over, and why."""
 
@@ -123,6 +148,18 @@ class EvaluationRecorded(EventBody):
     by: str
 
 
+class GateResult(Value):
+    """One rule of a release gate and what it found."""
+
+    metric: str
+    rule: str
+    """As a person reads it: `>= 0.8`, or `>= production - 0.02`."""
+    found: float | None = None
+    needed: float | None = None
+    passed: bool
+    message: str
+
+
 class ModelReleased(EventBody):
     """A channel points at a model version from now on."""
 
@@ -136,6 +173,9 @@ class ModelReleased(EventBody):
     """How many times this channel has been moved, this one included: its order, without any clock."""
     evaluation: Id | None = None
     forced_reason: str | None = None
+    gate: tuple[GateResult, ...] | None = None
+    """What the policy found, failed rules included when the release was forced."""
+    policy_sha256: str | None = None
     by: str
 
 

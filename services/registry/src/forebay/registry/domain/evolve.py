@@ -15,8 +15,15 @@ from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.identifiers import canonical_json
 from forebay.contracts.v1.datasets import DatasetTagged, DatasetUntagged, DatasetVersionCommitted
+from forebay.contracts.v1.episodes import EpisodeUploaded, EpisodeWithdrawn
 from forebay.contracts.v1.jobs import JobSubmitted
-from forebay.contracts.v1.models import CheckpointWritten, ModelReleased, ModelRolledBack, ModelVersionRegistered
+from forebay.contracts.v1.models import (
+    CheckpointImported,
+    CheckpointWritten,
+    ModelReleased,
+    ModelRolledBack,
+    ModelVersionRegistered,
+)
 from forebay.registry.domain.nodes import (
     ATTEMPT,
     CHECKPOINT,
@@ -26,12 +33,15 @@ from forebay.registry.domain.nodes import (
     Arrival,
     Channel,
     Edge,
+    Facet,
     Fact,
     Link,
     Name,
     Node,
+    Seen,
     Skew,
     TagPointer,
+    Withdrawn,
     local_id,
     place_id,
 )
@@ -39,7 +49,9 @@ from forebay.registry.domain.relations import UPLOADED_IN
 from forebay.registry.domain.statements import STATEMENTS
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US = timedelta(microseconds=1)
 SKEW_LIMIT = timedelta(minutes=5)
 """A sender's clock this far ahead of the stream's is said aloud; behind is only a late delivery."""
 
@@ -57,27 +69,51 @@ def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
     statements = say(body)
     for node_id, values, parents in statements:
         fact = Fact(event, body.event, time, values, parents)
-        _add(fold, project, node_id, fact, recorded.seq)
+        _add(fold, project, node_id, fact, recorded)
         for parent in parents:
             _link(fold, project, node_id, parent)
     if time - recorded.stored_at > SKEW_LIMIT:
         _note_skew(fold, recorded, time, tuple(node_id for node_id, _, _ in statements))
-    if isinstance(body, CheckpointWritten):
+    if isinstance(body, EpisodeUploaded):
+        _note_facets(fold, project, body)
+    elif isinstance(body, CheckpointWritten | CheckpointImported):
         fold.put(Edge(project=project, parent=place_id(body.uri), child=f"{CHECKPOINT}:{body.checkpoint}"))
+    elif isinstance(body, EpisodeWithdrawn):
+        fold.put(Withdrawn(project=project, episode=body.episode))
     elif type(body) in _NAMED:
         _count_names(fold, recorded)
 
 
-def _add(fold: Fold, project: str, node_id: str, fact: Fact, seq: int) -> None:
-    node = fold.get(Node, f"{project}/{node_id}")
+def _add(fold: Fold, project: str, node_id: str, fact: Fact, recorded: Recorded[EventBody]) -> None:
+    key = f"{project}/{node_id}"
+    node = fold.get(Node, key)
+    seq, stored_us = recorded.seq, (recorded.stored_at - _EPOCH) // _US
     if node is None:
         fold.put(Node(project=project, id=node_id, facts=(fact,)))
-        fold.put(Arrival(project=project, id=node_id, seq=seq, event=fact.event))
+        fold.put(Arrival(project=project, id=node_id, seq=seq, event=fact.event, stored_us=stored_us))
         return
     facts = node.facts
     if fact in facts:
         return
     fold.put(msgspec.structs.replace(node, facts=sorted_facts((*facts, fact))))
+    arrival = fold.get(Arrival, key)
+    if arrival is not None:
+        later = (*arrival.later, Seen(fact.event, seq, stored_us))
+        fold.put(msgspec.structs.replace(arrival, later=later))
+
+
+_FACET = 200
+"""Longest task or robot that is kept for search."""
+
+
+def _note_facets(fold: Fold, project: str, body: EpisodeUploaded) -> None:
+    found = [("task", task) for task in body.tasks]
+    if body.robot is not None:
+        found.append(("robot", body.robot))
+    for facet, value in found:
+        document = Facet(project=project, facet=facet, value=value[:_FACET], dataset=body.dataset)
+        if fold.get(Facet, document.key) is None:
+            fold.put(document)
 
 
 def sorted_facts(facts: tuple[Fact, ...]) -> tuple[Fact, ...]:

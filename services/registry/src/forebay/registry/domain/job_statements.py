@@ -20,6 +20,7 @@ def job_submitted(body: jobs.JobSubmitted) -> list[Statement]:
         code_revision=spec.code_revision,
         parameters=dict(spec.parameters),
         resources=plain(spec.resources),
+        start_from=spec.restart.start_from,
         spec_sha256=body.spec_sha256,
         submitted_by=body.submitted_by,
     )

@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from forebay.contracts.v1 import models
-from forebay.registry.domain.nodes import CHECKPOINT, CONTRADICTION, EVALUATION, Link, attempt_id, model_id, release_id
+from forebay.registry.domain.nodes import (
+    CHECKPOINT,
+    CONTRADICTION,
+    EVALUATION,
+    Link,
+    attempt_id,
+    job_id,
+    model_id,
+    release_id,
+)
 from forebay.registry.domain.relations import (
+    ATTEMPT_OF,
     BASED_ON,
     EVALUATES,
     JUSTIFIED_BY,
     MADE_FROM,
+    READS,
     RELEASES,
     WRITTEN_BY,
     Statement,
@@ -31,6 +42,33 @@ def checkpoint_written(body: models.CheckpointWritten) -> list[Statement]:
     if body.metrics:
         values["metrics"] = dict(body.metrics)
     return [(f"{CHECKPOINT}:{body.checkpoint}", values, ((WRITTEN_BY, attempt_id(body.job, body.attempt)),))]
+
+
+def checkpoint_imported(body: models.CheckpointImported) -> list[Statement]:
+    """Attempt 0 is what a job was before Forebay saw it."""
+    values = known(
+        job=body.job,
+        attempt=0,
+        step=body.step,
+        uri=body.uri,
+        digest=body.digest,
+        files=[[file.path, file.sha256, file.bytes] for file in body.files],
+        compatibility=body.compatibility.model_dump(mode="json", exclude_none=True),
+        imported=body.use,
+        imported_from=body.source,
+        imported_reason=body.reason,
+        imported_by=body.by,
+        unknown=list(body.unknown) or None,
+    )
+    before = attempt_id(body.job, 0)
+    said: list[Statement] = [
+        (f"{CHECKPOINT}:{body.checkpoint}", values, ((WRITTEN_BY, before),)),
+        (before, {"imported": True}, ((ATTEMPT_OF, job_id(body.job)),)),
+    ]
+    if body.run is not None:
+        datasets = tuple((READS, one) for one in body.compatibility.datasets)
+        said.append((job_id(body.job), {"name": body.run, "imported": True}, datasets))
+    return said
 
 
 def checkpoint_verified(body: models.CheckpointVerified) -> list[Statement]:
@@ -96,6 +134,8 @@ def released(body: models.ModelReleased) -> list[Statement]:
         previous=body.previous,
         evaluation=body.evaluation,
         forced_reason=body.forced_reason,
+        gate=[one.model_dump(mode="json", exclude_none=True) for one in body.gate or ()] or None,
+        policy_sha256=body.policy_sha256,
         by=body.by,
     )
     parents: list[Link] = [(RELEASES, model_id(body.model, body.number))]

@@ -54,7 +54,9 @@ def resolve(state: State, project: str, text: str) -> str:
 def unknown(state: State, project: str, text: str, kind: str | None = None) -> Refused:
     """The refusal for something nobody has heard of."""
     close = close_matches(state, project, text, kind)
-    hint = f"did you mean {', '.join(close)}?" if close else "`forebay model list` and `forebay jobs` list what there is"
+    hint = (
+        f"did you mean {', '.join(close)}?" if close else "`forebay model list` and `forebay jobs` list what there is"
+    )
     return Refused("unknown-id", f"nothing in project {project} is called {text!r}", hint, {"close": close})
 
 

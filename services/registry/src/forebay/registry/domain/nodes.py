@@ -121,8 +121,16 @@ class TagPointer(Document, frozen=True, kw_only=True):
         return f"{self.project}/{self.dataset}@{self.tag}"
 
 
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """Where in the log an event stands, and when it was stored (microseconds since the epoch)."""
+
+    event: str
+    seq: int
+    stored_us: int
+
+
 class Arrival(Document, frozen=True, kw_only=True):
-    """When the log first said something about a node."""
+    """When the log said what about a node: its first word, and each later fact's place."""
 
     kind: ClassVar[str] = "arrival"
     arrival: ClassVar[bool] = True
@@ -130,10 +138,42 @@ class Arrival(Document, frozen=True, kw_only=True):
     id: str
     seq: int
     event: str
+    stored_us: int
+    later: tuple[Seen, ...] = ()
+    """Of the facts after the first one; most nodes have few."""
 
     @property
     def key(self) -> str:
         return f"{self.project}/{self.id}"
+
+    def seen(self) -> tuple[Seen, ...]:
+        return (Seen(self.event, self.seq, self.stored_us), *self.later)
+
+
+class Withdrawn(Document, frozen=True, kw_only=True):
+    """An episode that was withdrawn, so that all of them are found without reading every episode."""
+
+    kind: ClassVar[str] = "withdrawn"
+    project: str
+    episode: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.project}/{self.episode}"
+
+
+class Facet(Document, frozen=True, kw_only=True):
+    """A task or robot that some episode of a dataset has: few, however many episodes there are."""
+
+    kind: ClassVar[str] = "facet"
+    project: str
+    facet: str
+    value: str
+    dataset: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.project}/{self.facet}/{self.value}/{self.dataset}"
 
 
 class Skew(Document, frozen=True, kw_only=True):
@@ -155,7 +195,7 @@ class Skew(Document, frozen=True, kw_only=True):
         return f"{self.project}/{self.seq:016d}"
 
 
-DOCUMENTS: tuple[type[Document], ...] = (Node, Edge, Name, Channel, TagPointer, Arrival, Skew)
+DOCUMENTS: tuple[type[Document], ...] = (Node, Edge, Name, Channel, Withdrawn, Facet, TagPointer, Arrival, Skew)
 
 
 def dataset_id(name: str, number: int) -> str:

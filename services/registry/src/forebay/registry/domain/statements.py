@@ -35,6 +35,7 @@ STATEMENTS: dict[type[EventBody], Callable[[Any], list[Statement]]] = {
     jobs.AttemptStarted: job_statements.attempt_started,
     models.ResumeDecided: job_statements.resume_decided,
     models.CheckpointWritten: model_statements.checkpoint_written,
+    models.CheckpointImported: model_statements.checkpoint_imported,
     models.CheckpointVerified: model_statements.checkpoint_verified,
     jobs.AttemptEnded: job_statements.attempt_ended,
     jobs.JobSucceeded: job_statements.job_succeeded,

@@ -46,8 +46,8 @@ class DatasetVersionCommitted(EventBody):
     rules_version: str
     source_name: str | None = None
     """The name as the owner wrote it, when it was no id."""
-    left_out: dict[Id, tuple[tuple[int, int], ...]] = Field(default_factory=dict)
-    """Upload -> source indices `[first, last]` of accepted episodes that this version does not hold."""
+    left_out: dict[Id, tuple[tuple[int, int], ...]] | None = None
+    """Upload -> source indices `[first, last]` of accepted episodes that this version does not hold; None: it holds all."""
     derivation: Id | None = None
     """The request that this version answers, when a person asked for it."""
 

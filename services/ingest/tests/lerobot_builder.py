@@ -214,12 +214,3 @@ def double_column(root: Path, file: str, column: str) -> None:
     names: list[str] = [*table.column_names, column]
     columns: list[Any] = [*table.columns, other]
     _write_parquet(root / file, pa.Table.from_arrays(columns, names=names))
-
-
-def v21(root: Path) -> Path:
-    """A folder laid out as LeRobot v2.1."""
-    _write_json(root / "meta/info.json", {**info(), "codebase_version": "v2.1"})
-    (root / "meta/episodes.jsonl").write_text('{"episode_index": 0, "tasks": [], "length": 1}\n')
-    (root / "data/chunk-000").mkdir(parents=True)
-    (root / "data/chunk-000/episode_000000.parquet").write_bytes(b"PAR1")
-    return root

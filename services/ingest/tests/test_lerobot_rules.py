@@ -362,13 +362,6 @@ def test_an_empty_episode_is_named_and_the_others_are_kept(tmp_path: Path) -> No
     assert [(e.index, e.outcome) for e in report.episodes][::2] == [(0, "accept"), (2, "accept")]
 
 
-def test_an_older_format_is_recognised(tmp_path: Path) -> None:
-    """v2.1 is named, and what is needed."""
-    report = inspect(lerobot.v21(tmp_path)).report
-    assert [breach.rule.id for breach in report.breaches] == ["LR-FORMAT-002"]
-    assert "needs v3.0" in report.breaches[0].message
-
-
 def test_a_folder_of_other_things_is_no_dataset(tmp_path: Path) -> None:
     """Clear words, no exception."""
     (tmp_path / "notes.txt").write_text("hello")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay.ingest.adapters import metadata_tables
+from forebay.ingest.adapters import lerobot_tables
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.domain.info_file import INFO_FILE, parse_info, read_document
-from forebay.ingest.domain.path_template import DATA_FIELDS, VIDEO_FIELDS, parse_template
+from forebay.ingest.domain.path_template import fields_of, parse_template
 from forebay.ingest.domain.version_plan import AcceptedEpisode, Source, VersionPlan, plan_version
 from forebay.ingest.errors import ConversionError
 
@@ -44,13 +44,13 @@ def _source(share: Share) -> Source:
     folder = DatasetFolder(share.landing)
     document, _ = read_document(folder.read(INFO_FILE))
     info, _ = parse_info(document or {})
-    tasks, _ = metadata_tables.read_tasks(folder)
+    tasks = None if info is None else lerobot_tables.read_tasks(folder, info)[0]
     if info is None or tasks is None:
         msg = f"upload {share.upload}: its metadata was readable when it was checked and is not any more ({share.landing})"
         raise ConversionError(msg)
-    video = parse_template(info.video_path, VIDEO_FIELDS) if info.video_path and info.cameras else None
-    table = metadata_tables.EpisodeTable(folder, info, parse_template(info.data_path, DATA_FIELDS), video)
-    table.read()
+    for_data, for_video = fields_of(info.version)
+    video = parse_template(info.video_path, for_video, info.version) if info.video_path and info.cameras else None
+    table = lerobot_tables.read_episodes(folder, info, parse_template(info.data_path, for_data, info.version), video)
     declared = {episode.index: episode for episode in table.episodes}
     episodes = []
     for episode in sorted(share.episodes, key=lambda episode: episode.source_index):

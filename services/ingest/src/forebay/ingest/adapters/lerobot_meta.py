@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.adapters.lerobot_tables import is_v2
+from forebay.ingest.adapters.lerobot_v2_tables import episode_statistics
 from forebay.ingest.adapters.metadata_tables import episode_files
 from forebay.ingest.adapters.parquet_tables import ParquetTable
 from forebay.ingest.domain import statistics
@@ -25,12 +27,14 @@ from forebay.ingest.errors import IngestError
 _FLUSH = 500
 """Episodes kept before they are written."""
 
+_ONLY_V2 = ("total_chunks", "total_videos")
+
 StatsOf = Mapping[str, Statistics]
 
 
 def write_info(meta: Path, plan: VersionPlan) -> None:
     """info.json of the source, with what the version changes."""
-    document = dict(plan.info.document)
+    document = {key: value for key, value in plan.info.document.items() if key not in _ONLY_V2}
     document |= {
         "codebase_version": "v3.0",
         "total_episodes": len(plan.episodes),
@@ -140,6 +144,8 @@ def camera_statistics(root: Path, info: Info) -> dict[int, dict[str, Statistics]
     They are made of sampled pixels, so they are taken over rather than computed again.
     """
     folder = DatasetFolder(root)
+    if is_v2(info):
+        return _v2_camera_statistics(folder, info)
     found: dict[int, dict[str, Statistics]] = {}
     names = [*statistics.MOMENTS, *statistics.QUANTILES]
     for file in episode_files(folder):
@@ -159,6 +165,17 @@ def camera_statistics(root: Path, info: Info) -> dict[int, dict[str, Statistics]
                 stats = statistics.from_lists(entry)
                 if stats is not None and stats["mean"].size <= MAX_WIDTH:
                     found.setdefault(row["episode_index"], {})[camera.key] = stats
+    return found
+
+
+def _v2_camera_statistics(folder: DatasetFolder, info: Info) -> dict[int, dict[str, Statistics]]:
+    found: dict[int, dict[str, Statistics]] = {}
+    for index, entries in episode_statistics(folder):
+        for camera in info.cameras:
+            entry = entries.get(camera.key)
+            stats = statistics.from_lists(entry) if isinstance(entry, dict) else None
+            if stats is not None and stats["mean"].size <= MAX_WIDTH:
+                found.setdefault(index, {})[camera.key] = stats
     return found
 
 

@@ -68,7 +68,8 @@ def check_video(
         if scan.problem is not None and use.window.start + (use.rows - 0.5) / fps > end:
             cut.append(use.episode.index)
             continue
-        found += _check_window(scan, camera, use, fps, end)
+        if not use.window.whole:
+            found += _check_window(scan, camera, use, fps, end)
         found += _check_count(scan, camera, use, fps, half)
         found += _check_times(scan, camera, use, fps, half)
     if cut:

@@ -13,10 +13,12 @@ from forebay.ingest.domain.breach import Breach, printable
 from forebay.ingest.domain.recording import CLOCK_COLUMN, INDEX_COLUMNS, ROW_COLUMNS, Feature, Info
 
 INFO_FILE = "meta/info.json"
-SUPPORTED = "v3.0"
+SUPPORTED = ("v3.0", "v2.1", "v2.0")
+"""Versions of the format that are read."""
 MAX_COUNT = 2**53
 """Larger counts cannot be exact in JSON, so they are not counts."""
 MAX_WIDTH = 1 << 20
+_SUPPORTED = ", ".join(SUPPORTED)
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?")
 
 
@@ -86,33 +88,50 @@ def _broken(message: str, found: str | None = None) -> Breach:
 
 
 def check_version(document: dict[str, Any], layout: str) -> list[Breach]:
-    """Label and layout must both say v3.0. `layout` is what the files on disk look like."""
+    """The label must be a version that is read, and the files must lie as it says. `layout` is what they look like."""
     label = document.get("codebase_version")
     found = _VERSION.fullmatch(label) if isinstance(label, str) else None
     looks = f"the files look like {layout}"
     if label is None:
-        message = f"info.json has no codebase_version ({looks})"
+        message = f"info.json has no codebase_version ({looks}); write the one that the recorder used"
     elif found is None:
         message = f"codebase_version is {shown(label)}, which is no version ({looks})"
-    elif (number := (int(found.group(1)), int(found.group(2)))) == (3, 0):
-        if layout != "v2.1":
+    elif (version := f"v{int(found.group(1))}.{int(found.group(2))}") in SUPPORTED:
+        if layout == "unknown" or layout[:2] == version[:2]:
             return []
-        message = "codebase_version says v3.0, but the files lie as in v2.1: label and layout disagree"
-    elif number > (3, 0):
-        message = f"codebase_version {label} is newer than what is supported here (v3.0)"
-    elif number in {(2, 0), (2, 1)}:
         message = (
-            f"codebase_version says {label}, but the files lie as in v3.0: label and layout disagree"
-            if layout == SUPPORTED
-            else f"this is LeRobot {label}; this version of Forebay needs v3.0 (LeRobot has a converter from v2.1)"
+            f"codebase_version says {label}, but the files lie as in {layout}: label and layout disagree; "
+            "correct the label, or convert the files"
         )
+    elif (int(found.group(1)), int(found.group(2))) > (3, 0):
+        message = f"codebase_version {label} is newer than what is supported here ({_SUPPORTED}); update Forebay"
     else:
-        message = f"codebase_version {label} is not supported; supported is v3.0"
+        message = (
+            f"codebase_version {label} is not supported, supported are {_SUPPORTED}; "
+            "convert the dataset with LeRobot's own converters first"
+        )
     return [
         Breach(
-            rule=rules.VERSION, message=message, file=INFO_FILE, expected=SUPPORTED, found=f"{label}, layout {layout}"
+            rule=rules.VERSION,
+            message=message,
+            file=INFO_FILE,
+            expected=_SUPPORTED,
+            found=f"{label}, layout {layout}",
         )
     ]
+
+
+def refused_label(document: dict[str, Any]) -> str | None:
+    """The version that a document claims, when it is one that is not read; a claim that the files belie says nothing."""
+    label = document.get("codebase_version")
+    known = isinstance(label, str) and _VERSION.fullmatch(label) is not None
+    return None if not known or label in SUPPORTED else str(label)
+
+
+def _version_of(document: dict[str, Any]) -> str:
+    """The label of a document that `check_version` passed."""
+    found = _VERSION.fullmatch(str(document.get("codebase_version")))
+    return f"v{int(found.group(1))}.{int(found.group(2))}" if found else SUPPORTED[0]
 
 
 def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
@@ -127,6 +146,9 @@ def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
     video_path = document.get("video_path")
     if video_path is not None and not isinstance(video_path, str):
         problems.texts.append(f"video_path is {shown(video_path)}, expected text or null")
+    chunks = document.get("chunks_size", 1000)
+    if not is_count(chunks) or not chunks:
+        problems.texts.append(f"chunks_size is {shown(chunks)}, expected a whole number from 1")
     robot = document.get("robot_type")
     features = [] if raw_features is None else [_feature(key, value, problems) for key, value in raw_features.items()]
     known = tuple(feature for feature in features if feature is not None)
@@ -135,7 +157,7 @@ def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
     if problems.texts:
         return None, [_broken(f"meta/info.json: {text}") for text in problems.texts[:20]]
     return Info(
-        version=SUPPORTED,
+        version=_version_of(document),
         fps=float(fps),
         features=known,
         data_path=data_path,
@@ -143,6 +165,7 @@ def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
         total_episodes=episodes,
         total_frames=frames,
         total_tasks=tasks if is_count(tasks) else None,
+        chunks_size=chunks,
         splits=splits,
         robot=robot if isinstance(robot, str) else None,
         document=document,

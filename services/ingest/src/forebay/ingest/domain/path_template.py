@@ -12,6 +12,10 @@ from forebay.ingest.errors import UnsafePathError
 
 DATA_FIELDS = frozenset({"chunk_index", "file_index"})
 VIDEO_FIELDS = frozenset({"chunk_index", "file_index", "video_key"})
+DATA_FIELDS_V2 = frozenset({"episode_chunk", "episode_index"})
+VIDEO_FIELDS_V2 = frozenset({"episode_chunk", "episode_index", "video_key"})
+_OPTIONAL = frozenset({"episode_chunk"})
+"""Without it all episodes lie in one folder, which LeRobot v2.x reads."""
 DEFAULT_DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 DEFAULT_VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _FIELD = re.compile(r"\{([^{}:]*)(?::0?(\d{1,2})d)?\}")
@@ -29,8 +33,8 @@ class PathTemplate:
     text: str
 
     def fill(self, *, chunk: int, file: int, camera: str = "") -> str:
-        """The path of one file; raises `UnsafePathError` when it leaves the folder."""
-        values = {"chunk_index": chunk, "file_index": file}
+        """The path of one file; in v2.x `file` is the episode. Raises `UnsafePathError` when it leaves the folder."""
+        values = {"chunk_index": chunk, "file_index": file, "episode_chunk": chunk, "episode_index": file}
 
         def put(found: re.Match[str]) -> str:
             name, width = found.group(1), found.group(2)
@@ -44,7 +48,12 @@ class PathTemplate:
         return self.text.partition("/")[0]
 
 
-def parse_template(text: str, allowed: frozenset[str]) -> PathTemplate:
+def fields_of(version: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Placeholders of data_path and of video_path."""
+    return (DATA_FIELDS, VIDEO_FIELDS) if version == "v3.0" else (DATA_FIELDS_V2, VIDEO_FIELDS_V2)
+
+
+def parse_template(text: str, allowed: frozenset[str], version: str = "v3.0") -> PathTemplate:
     """Check a template; raises `TemplateError` that names what is wrong."""
     if not text or len(text) > _MAX_PATH:
         msg = f"it has {len(text)} characters, expected 1 to {_MAX_PATH}"
@@ -54,12 +63,12 @@ def parse_template(text: str, allowed: frozenset[str]) -> PathTemplate:
     foreign = sorted({name for name in names if name not in allowed})
     if foreign:
         wanted = ", ".join("{" + name + "}" for name in sorted(allowed))
-        msg = f"the placeholder {{{foreign[0]}}} is not valid in v3.0, which knows {wanted}"
+        msg = f"the placeholder {{{foreign[0]}}} is not valid in {version}, which knows {wanted}"
         raise TemplateError(msg)
     if "{" in rest or "}" in rest:
-        msg = "its braces are not a placeholder of v3.0"
+        msg = f"its braces are not a placeholder of {version}"
         raise TemplateError(msg)
-    missing = sorted(allowed - set(names))
+    missing = sorted(allowed - _OPTIONAL - set(names))
     if missing:
         msg = f"the placeholder {{{missing[0]}}} is missing, so different files would have one path"
         raise TemplateError(msg)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 INDEX_COLUMNS = ("frame_index", "episode_index", "index", "task_index")
@@ -60,6 +60,8 @@ class Info:
     total_episodes: int
     total_frames: int
     total_tasks: int | None
+    chunks_size: int = 1000
+    """Episodes per chunk in v2.x; in v3.0 files per chunk, which nothing is derived from."""
     splits: tuple[tuple[str, int], ...] = ()
     """Name of each split and the episode it ends before."""
     robot: str | None = None
@@ -84,6 +86,8 @@ class Window:
     file: str
     start: float
     stop: float
+    whole: bool = False
+    """True in v2.x: the file is this episode's own, so nobody declared a window and it follows from the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +96,15 @@ class Episode:
 
     index: int
     length: int
-    from_index: int
-    to_index: int
+    from_index: int | None
+    """First row in the whole dataset; None in v2.x, which does not declare it."""
+    to_index: int | None
     data_file: str
     windows: tuple[Window, ...] = ()
     tasks: tuple[str, ...] | None = None
     """None: the table has no such column."""
+
+    def with_rows(self, rows: int, fps: float) -> Episode:
+        """The windows that nobody declared, as the stored rows make them: declared lengths may be wrong."""
+        windows = tuple(replace(w, stop=w.start + rows / fps) if w.whole else w for w in self.windows)
+        return replace(self, windows=windows)

@@ -25,13 +25,18 @@ class Pointer:
 
 
 def layout_of(files: list[str]) -> str:
-    """`v3.0`, `v2.1` or `unknown`, by the names of the files."""
+    """`v3.0`, `v2.1`, `v2.0` or `unknown`, by the names of the files."""
     v3 = any(name.startswith("meta/episodes/") and name.endswith(".parquet") for name in files)
     v3 = v3 or any("/chunk-" in name and "/file-" in name for name in files)
     v2 = "meta/episodes.jsonl" in files or any("/episode_" in name for name in files)
     if v3 and not v2:
         return "v3.0"
-    return "v2.1" if v2 and not v3 else "unknown"
+    return _v2(files) if v2 and not v3 else "unknown"
+
+
+def _v2(files: list[str]) -> str:
+    """Only the statistics per episode tell v2.1 from v2.0; without any the newer one is named."""
+    return "v2.0" if "meta/episodes_stats.jsonl" not in files and "meta/stats.json" in files else "v2.1"
 
 
 def check_pointers(pointers: list[Pointer], content_files: int, users: Mapping[str, list[int]]) -> list[Breach]:
@@ -145,7 +150,9 @@ def check_rows(episode: Episode, scan: EpisodeScan | None, unreadable: set[str])
                 message=f"episode {episode.index} is declared in {episode.data_file}, where it has {here} rows; {where}",
             )
         )
-    declared = {episode.length, episode.to_index - episode.from_index}
+    declared = {episode.length}
+    if episode.from_index is not None and episode.to_index is not None:
+        declared.add(episode.to_index - episode.from_index)
     if declared != {rows} and not (elsewhere and episode.data_file in unreadable):
         text = " and ".join(str(length) for length in sorted(declared))
         found.append(
@@ -158,7 +165,7 @@ def check_rows(episode: Episode, scan: EpisodeScan | None, unreadable: set[str])
                 message=f"episode {episode.index}: declared length {text}, stored rows {rows}",
             )
         )
-    elif scan is not None and scan.first_index is not None and scan.first_index != episode.from_index:
+    elif _starts_elsewhere(episode, scan) and scan is not None:
         found.append(
             Breach(
                 rule=rules.FRAME_ORDER,
@@ -174,6 +181,13 @@ def check_rows(episode: Episode, scan: EpisodeScan | None, unreadable: set[str])
     return found
 
 
+def _starts_elsewhere(episode: Episode, scan: EpisodeScan | None) -> bool:
+    """Both say where the episode starts in the dataset, and they differ."""
+    if scan is None or scan.first_index is None or episode.from_index is None:
+        return False
+    return scan.first_index != episode.from_index
+
+
 def check_orphans(scans: Mapping[int, EpisodeScan], listed_episodes: set[int]) -> list[Breach]:
     """Rows of episodes that the episode table does not know."""
     orphans = sorted(index for index in scans if index not in listed_episodes)
@@ -186,7 +200,7 @@ def check_orphans(scans: Mapping[int, EpisodeScan], listed_episodes: set[int]) -
             file=next(iter(scans[orphans[0]].files), None),
             expected="only listed episodes",
             found=f"{rows} rows of episodes {listed(orphans)}",
-            message=f"{rows} rows belong to episodes {listed(orphans)}, which meta/episodes does not list; they are left out",
+            message=f"{rows} rows belong to episodes {listed(orphans)}, which the episode table does not list; they are left out",
         )
     ]
 
@@ -261,8 +275,8 @@ def _total(name: str, declared: int, stored: int) -> Breach:
     )
 
 
-def check_tasks(episode: Episode, scan: EpisodeScan, tasks: Mapping[int, str]) -> list[Breach]:
-    """Task numbers of the rows against the task table and the episode's own texts."""
+def check_tasks(episode: Episode, scan: EpisodeScan, tasks: Mapping[int, str], table: str) -> list[Breach]:
+    """Task numbers of the rows against the task table (the file `table`) and the episode's own texts."""
     unknown = {task: rows for task, rows in scan.tasks.items() if task not in tasks}
     own = None if episode.tasks is None else set(episode.tasks)
     if unknown:
@@ -273,7 +287,7 @@ def check_tasks(episode: Episode, scan: EpisodeScan, tasks: Mapping[int, str]) -
                 rule=rules.TASK_UNKNOWN,
                 episodes=(episode.index,),
                 feature="task_index",
-                file="meta/tasks.parquet",
+                file=table,
                 expected=f"one of {listed(sorted(tasks))}",
                 found=str(task),
                 message=f"episode {episode.index}: task_index {task} ({rows} frames) is not in the task table{text}",
@@ -287,7 +301,7 @@ def check_tasks(episode: Episode, scan: EpisodeScan, tasks: Mapping[int, str]) -
                 rule=rules.EPISODE_ROW,
                 episodes=(episode.index,),
                 feature="task_index",
-                file="meta/tasks.parquet",
+                file=table,
                 expected=f"at most {MAX_TASK_BYTES} bytes of task text",
                 found=f"{size} bytes",
                 message=f"episode {episode.index}: its {len(texts)} tasks have {size} bytes of text, at most {MAX_TASK_BYTES} are carried",

@@ -1,0 +1,230 @@
+"""Episode table, task table and statistics of a LeRobot v2.1 or v2.0 dataset: one JSON object per line.
+
+The files say less than those of v3.0: every episode has a data file and videos of its
+own, whose names follow from its number, and no window or first row is declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json
+from forebay.ingest.domain.path_template import PathTemplate
+from forebay.ingest.domain.recording import Episode, Info, Window
+from forebay.ingest.errors import IngestError, UnsafePathError
+
+EPISODES_FILE = "meta/episodes.jsonl"
+TASKS_FILE = "meta/tasks.jsonl"
+EPISODE_STATS_FILE = "meta/episodes_stats.jsonl"
+MAX_LINES = 5_000_000
+
+
+class EpisodeLines:
+    """Reads meta/episodes.jsonl; what cannot be used becomes breaches."""
+
+    def __init__(self, folder: DatasetFolder, info: Info, data: PathTemplate, video: PathTemplate | None) -> None:
+        self._folder = folder
+        self._info = info
+        self._data = data
+        self._video = video
+        self.episodes: list[Episode] = []
+        self.breaches: list[Breach] = []
+        self.entries = 0
+        self.complete = True
+        """False: some lines could not be read, so other episodes may exist."""
+
+    def read(self) -> None:
+        if EPISODES_FILE not in self._folder.files:
+            return
+        seen: dict[int, Episode | None] = {}
+        try:
+            for number, line in _lines(self._folder, EPISODES_FILE):
+                self.entries += 1
+                self._entry(number, line, seen)
+        except IngestError as error:
+            self.complete = False
+            self.breaches.append(_broken(EPISODES_FILE, str(error)))
+        self.episodes = [episode for _, episode in sorted(seen.items()) if episode is not None]
+
+    def _entry(self, number: int, line: Any, seen: dict[int, Episode | None]) -> None:
+        if isinstance(line, ValueError) or not isinstance(line, dict):
+            self.complete = False
+            self.breaches.append(_broken(EPISODES_FILE, f"line {number} is no JSON object: {shown(line)}"))
+            return
+        index: Any = line.get("episode_index")
+        who = f"episode {index}" if is_count(index) else f"line {number}"
+        problem = self._problem(line)
+        if problem is None and index in seen:
+            problem = "it is listed twice"
+        if problem is not None:
+            if is_count(index):
+                seen[index] = None
+            self._refuse(index, f"{who}: {problem}")
+            return
+        try:
+            seen[index] = self._episode(line)
+        except UnsafePathError as error:
+            seen[index] = None
+            self.breaches.append(
+                Breach(
+                    rule=rules.UNSAFE_PATH,
+                    episodes=(index,),
+                    file=EPISODES_FILE,
+                    message=f"{who}: {error}",
+                    found=str(error),
+                )
+            )
+
+    def _refuse(self, index: Any, text: str) -> None:
+        self.breaches.append(
+            Breach(
+                rule=rules.EPISODE_ROW,
+                episodes=(index,) if is_count(index) else (),
+                file=EPISODES_FILE,
+                expected="a usable entry",
+                found=text,
+                message=f"{EPISODES_FILE}: {text}",
+            )
+        )
+
+    def _problem(self, line: dict[str, Any]) -> str | None:
+        for key in ("episode_index", "length"):
+            if not is_count(line.get(key)):
+                return f"{key} is {shown(line.get(key))}, expected a whole number from 0"
+        return None
+
+    def _episode(self, line: dict[str, Any]) -> Episode:
+        index, length, tasks = line["episode_index"], line["length"], line.get("tasks")
+        chunk = index // self._info.chunks_size
+        stop = length / self._info.fps
+        if isinstance(tasks, str):
+            tasks = [tasks]
+        windows = []
+        for camera in self._info.cameras:
+            if self._video is None:
+                msg = "there is a camera but no video_path"
+                raise UnsafePathError(msg)
+            file = self._video.fill(chunk=chunk, file=index, camera=camera.key)
+            windows.append(Window(camera=camera.key, file=file, start=0.0, stop=stop, whole=True))
+        return Episode(
+            index=index,
+            length=length,
+            from_index=None,
+            to_index=None,
+            data_file=self._data.fill(chunk=chunk, file=index),
+            windows=tuple(windows),
+            tasks=tuple(t for t in tasks if isinstance(t, str)) if isinstance(tasks, list) else None,
+        )
+
+
+def _lines(folder: DatasetFolder, name: str) -> Iterator[tuple[int, Any]]:
+    """(line number, its value or the `ValueError` that it gave); raises `IngestError` when the file cannot be read."""
+    for number, text in enumerate(folder.read(name).splitlines()[:MAX_LINES], start=1):
+        if text.strip():
+            try:
+                yield number, strict_json(text)
+            except ValueError as error:
+                yield number, error
+
+
+def _broken(name: str, text: str) -> Breach:
+    return Breach(
+        rule=rules.METADATA_UNREADABLE,
+        file=name,
+        expected="one JSON object per line",
+        found=text,
+        message=f"{name}: {text}",
+    )
+
+
+def read_tasks(folder: DatasetFolder) -> tuple[dict[int, str] | None, list[Breach]]:
+    """Task number -> text; None when there is no usable file."""
+    if TASKS_FILE not in folder.files:
+        text = "missing in our copy"
+        return None, [
+            Breach(
+                rule=rules.MISSING_FILE,
+                file=TASKS_FILE,
+                expected="the file",
+                found=text,
+                message=f"{TASKS_FILE} is {text}",
+            )
+        ]
+    tasks: dict[int, str] = {}
+    broken: list[Breach] = []
+    try:
+        for number, line in _lines(folder, TASKS_FILE):
+            if isinstance(line, dict) and is_count(line.get("task_index")) and isinstance(line.get("task"), str):
+                tasks[line["task_index"]] = line["task"]
+            elif len(broken) < 20:
+                broken.append(_broken(TASKS_FILE, f"line {number} has no task_index with a task: {shown(line)}"))
+    except IngestError as error:
+        return None, [_broken(TASKS_FILE, str(error))]
+    return tasks, broken
+
+
+def read_statistics(folder: DatasetFolder, info: Info) -> tuple[dict[str, Any] | None, list[Breach]]:
+    """What the statistics of all episodes cover: feature -> `{"count": [frames]}`.
+
+    Without them there is a warning; the statistics of a version are computed from
+    its rows anyway.
+    """
+    if EPISODE_STATS_FILE not in folder.files:
+        text = "there are no statistics per episode"
+        return None, [
+            Breach(
+                rule=rules.EPISODE_STATS,
+                file=EPISODE_STATS_FILE,
+                expected=EPISODE_STATS_FILE,
+                found="no such file",
+                message=f"{text} ({EPISODE_STATS_FILE}); LeRobot {info.version} "
+                + ("did not write them" if info.version == "v2.0" else "needs them to load the dataset"),
+            )
+        ]
+    counts: dict[str, int] = {}
+    try:
+        for number, line in _lines(folder, EPISODE_STATS_FILE):
+            if isinstance(line, ValueError):
+                kind = "is not strict JSON" if isinstance(line, NotStrictJsonError) else "cannot be read"
+                text = f"{EPISODE_STATS_FILE}: line {number} {kind}: {line}"
+                return None, [
+                    Breach(
+                        rule=rules.STRICT_JSON,
+                        file=EPISODE_STATS_FILE,
+                        expected="strict JSON",
+                        found=str(line),
+                        message=text,
+                    )
+                ]
+            for key, count in _counts(line):
+                counts[key] = counts.get(key, 0) + count
+    except IngestError as error:
+        text = f"{EPISODE_STATS_FILE} cannot be read: {error}"
+        return None, [
+            Breach(rule=rules.STRICT_JSON, file=EPISODE_STATS_FILE, expected="statistics", found=text, message=text)
+        ]
+    return {key: {"count": [count]} for key, count in counts.items()}, []
+
+
+def _counts(line: Any) -> Iterator[tuple[str, int]]:
+    stats = line.get("stats") if isinstance(line, dict) else None
+    for key, entry in (stats if isinstance(stats, dict) else {}).items():
+        count = entry.get("count") if isinstance(entry, dict) else None
+        if isinstance(count, list) and count and is_count(count[0]):
+            yield key, int(count[0])
+
+
+def episode_statistics(folder: DatasetFolder) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(episode, its statistics as they stand in the file) for every usable line."""
+    if EPISODE_STATS_FILE not in folder.files:
+        return
+    try:
+        for _, line in _lines(folder, EPISODE_STATS_FILE):
+            if isinstance(line, dict) and is_count(line.get("episode_index")) and isinstance(line.get("stats"), dict):
+                yield line["episode_index"], line["stats"]
+    except IngestError:
+        return

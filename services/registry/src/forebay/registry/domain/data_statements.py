@@ -110,6 +110,7 @@ def version_committed(body: datasets.DatasetVersionCommitted) -> list[Statement]
         source_revision=body.source_revision,
         source_name=body.source_name,
         rules_version=body.rules_version,
+        derivation=body.derivation,
     )
     parents: list[Link] = [(HOLDS, f"{UPLOAD}:{upload}") for upload in body.uploads]
     if body.parent is not None:
@@ -120,3 +121,13 @@ def version_committed(body: datasets.DatasetVersionCommitted) -> list[Statement]
 def tagged(body: datasets.DatasetTagged | datasets.DatasetUntagged) -> list[Statement]:
     values = known(tag=body.tag, by=body.by, reason=body.reason)
     return [(dataset_id(body.dataset, body.number), values, ())]
+
+
+def version_checked(body: datasets.DatasetVersionChecked) -> list[Statement]:
+    values = known(whole=body.whole, check_reason=None if body.reason is None else body.reason.value)
+    values |= known(check_message=body.message)
+    return [(dataset_id(body.dataset, body.number), values, ())]
+
+
+def version_removed(body: datasets.DatasetVersionRemoved) -> list[Statement]:
+    return [(dataset_id(body.dataset, body.number), {"removed_by": body.by, "removed_reason": body.reason}, ())]

@@ -24,6 +24,10 @@ EVALUATES = "evaluates"
 RELEASES = "releases"
 JUSTIFIED_BY = "justified-by"
 
+MOVES_TAG = frozenset({"DatasetTagged", "DatasetUntagged"})
+NAMES_NUMBER = frozenset({"JobSubmitted", "DatasetVersionCommitted", "ModelVersionRegistered"})
+"""Events that make a name's next number known."""
+
 
 def known(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}

@@ -22,6 +22,8 @@ STATEMENTS: dict[type[EventBody], Callable[[Any], list[Statement]]] = {
     episodes.EpisodeRejected: data_statements.episode_refused,
     episodes.EpisodeWithdrawn: data_statements.episode_withdrawn,
     datasets.DatasetVersionCommitted: data_statements.version_committed,
+    datasets.DatasetVersionChecked: data_statements.version_checked,
+    datasets.DatasetVersionRemoved: data_statements.version_removed,
     datasets.DatasetTagged: data_statements.tagged,
     datasets.DatasetUntagged: data_statements.tagged,
     jobs.JobSubmitted: job_statements.job_submitted,
@@ -50,12 +52,23 @@ STATEMENTS: dict[type[EventBody], Callable[[Any], list[Statement]]] = {
 """In the order of the story; where several events name one field, the earlier row is shown."""
 
 REPEATABLE = frozenset(
-    {"DatasetTagged", "DatasetUntagged", "WorkloadEvicted", "PodScheduled", "CachePlanned", "EpisodeWithdrawn"}
+    {
+        "DatasetTagged",
+        "DatasetUntagged",
+        "DatasetVersionChecked",
+        "DatasetVersionRemoved",
+        "WorkloadEvicted",
+        "PodScheduled",
+        "CachePlanned",
+        "EpisodeWithdrawn",
+    }
 )
 """Events that may happen to one node many times: their values are a history, not one field."""
 
 NOT_LINEAGE: dict[str, str] = {
     "RuleWaived": "a rule's waiver is ingest's; the episodes it let in are named by the version",
+    "DatasetDerivationRequested": "the version that answers it says what it was made of",
+    "DatasetDerivationFailed": "no version came of it",
     "LeaseRefused": "the job has no inputs yet",
     "LeaseReleased": "the inputs stay what they were",
     "CacheReady": "where bytes lie does not change what was read",

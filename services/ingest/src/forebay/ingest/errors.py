@@ -23,9 +23,17 @@ class StorageUnavailableError(IngestError):
     """The data pool cannot be reached now; it may be back later."""
 
 
+class DecodersUnavailableError(StorageUnavailableError):
+    """No process can be started to decode files in; later there may be room again."""
+
+
 class ConversionError(IngestError):
     """Accepted episodes cannot be written as one version; a person has to look."""
 
 
 class ReadBackError(IngestError):
     """What was written is not what was read; the version is not reported."""
+
+
+class PolicyRefusedError(IngestError):
+    """A project's policy says something that nobody can follow; the text names every problem."""

@@ -7,25 +7,45 @@ row here, a check that returns a `Breach` of it, and a test that breaks it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from forebay.ingest.domain.rule import Rule, Severity
+from forebay.ingest.domain.rules_content import (
+    FROZEN,
+    PICTURE_SIZE,
+    REQUEST,
+    SAME_PICTURES,
+    SAME_RECORDING,
+    SIGNAL_NAMES,
+    SPLIT_LEAK,
+    STATISTICS,
+    STILL,
+    STOLEN_FRAME,
+    STRAY_FILE,
+    TASK_TABLE,
+    VIDEO_RATE,
+)
 
-Severity = Literal["error", "hold", "warning", "info"]
+__all__ = (
+    "FROZEN",
+    "PICTURE_SIZE",
+    "REQUEST",
+    "RULES",
+    "RULES_VERSION",
+    "SAME_PICTURES",
+    "SAME_RECORDING",
+    "SIGNAL_NAMES",
+    "SPLIT_LEAK",
+    "STATISTICS",
+    "STILL",
+    "STOLEN_FRAME",
+    "STRAY_FILE",
+    "TASK_TABLE",
+    "VIDEO_RATE",
+    "Rule",
+    "Severity",
+)
 
-RULES_VERSION = "1"
+RULES_VERSION = "2"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One named rule."""
-
-    id: str
-    title: str
-    severity: Severity
-    question: str
-    why: str
-    fix: str
 
 
 NOT_A_DATASET = Rule(
@@ -40,17 +60,17 @@ VERSION = Rule(
     id="LR-FORMAT-002",
     severity="error",
     title="supported format version",
-    question="Is the codebase_version v3.0, and does the layout on disk agree?",
+    question="Is the codebase_version v3.0, v2.1 or v2.0, and does the layout on disk agree?",
     why="Each format version keeps its files in other places; guessing reads the wrong ones.",
-    fix="Convert the dataset to LeRobot v3.0, or correct codebase_version when only the label is wrong.",
+    fix="Convert the dataset with LeRobot's own converters, or correct codebase_version when only the label is wrong.",
 )
 TEMPLATE = Rule(
     id="LR-FORMAT-003",
     severity="error",
     title="valid path template",
-    question="Do data_path and video_path use only the placeholders of v3.0, stay inside the folder, and match what is on disk?",
+    question="Do data_path and video_path use only their version's placeholders, stay inside the folder, and match what is on disk?",
     why="A template that points elsewhere finds no files, or files that are not ours.",
-    fix="Write the template of LeRobot v3.0 into info.json, or move the folder to where the template points.",
+    fix="Write the template of the dataset's LeRobot version into info.json, or move the folder to where the template points.",
 )
 IMAGE_FEATURES = Rule(
     id="LR-FORMAT-004",
@@ -276,6 +296,22 @@ CAMERA_NAMES = Rule(
     why="Training set-ups that read them stop with an error.",
     fix="Add names ['height', 'width', 'channels'] and image statistics.",
 )
+EPISODE_STATS = Rule(
+    id="LR-META-004",
+    severity="warning",
+    title="statistics per episode",
+    question="Has a v2.x dataset statistics for every episode?",
+    why="v2.0 did not write them, and newer readers stop without them. Rows are the same, and versions get new statistics.",
+    fix="Nothing has to be done for Forebay; LeRobot's own converter to v2.1 adds them to the source.",
+)
+METADATA_UNREADABLE = Rule(
+    id="LR-META-005",
+    severity="error",
+    title="readable metadata lines",
+    question="Is every line of episodes.jsonl and tasks.jsonl a JSON object that says what it should?",
+    why="A line that cannot be read may be an episode that nobody would miss.",
+    fix="Write the file again from the recorder, or upload it again when it was cut.",
+)
 TASK_UNKNOWN = Rule(
     id="LR-TASK-001",
     severity="error",
@@ -309,4 +345,5 @@ ALREADY_THERE = Rule(
     fix="Leave it out, or confirm that it is meant to count twice.",
 )
 
-RULES: dict[str, Rule] = {rule.id: rule for rule in tuple(globals().values()) if isinstance(rule, Rule)}
+_ALL = [rule for rule in tuple(globals().values()) if isinstance(rule, Rule)]
+RULES: dict[str, Rule] = {rule.id: rule for rule in sorted(_ALL, key=lambda rule: rule.id)}

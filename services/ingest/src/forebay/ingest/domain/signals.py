@@ -13,6 +13,7 @@ import numpy.typing as npt
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.recording import Episode, Feature
+from forebay.ingest.domain.stored_statistics import Moments
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -83,6 +84,7 @@ class FeatureScan:
     all_zero: bool = True
     low: FloatArray | None = None
     high: FloatArray | None = None
+    moments: Moments = field(default_factory=Moments)
 
     def add(self, block: VectorBlock, first_frame: int) -> None:
         self.nulls += block.nulls
@@ -101,6 +103,8 @@ class FeatureScan:
             return
         table = block.values.reshape(len(block.lengths), -1)
         low, high = table.min(axis=0), table.max(axis=0)
+        if self.non_finite is None:
+            self.moments.add(table)
         if self.low is None or self.high is None:
             self.low, self.high = low, high
         elif len(low) == len(self.low):

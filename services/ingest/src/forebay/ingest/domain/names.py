@@ -1,0 +1,91 @@
+"""Names in the metadata: of a feature's values, and of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.info_file import INFO_FILE
+from forebay.ingest.domain.recording import ROW_COLUMNS, Feature, Info
+
+_MOST = 100_000
+
+
+def check_names(info: Info) -> list[Breach]:
+    """Features whose names do not fit their values. No names at all are fine for what is no camera."""
+    raw = info.document.get("features")
+    found: list[Breach] = []
+    for feature in info.features:
+        entry = raw.get(feature.key) if isinstance(raw, dict) else None
+        names = entry.get("names") if isinstance(entry, dict) else None
+        if feature.is_video or feature.is_image or feature.key in ROW_COLUMNS or not isinstance(names, list | dict):
+            continue
+        found += _check(feature, names)
+    return found
+
+
+def _check(feature: Feature, names: list[Any] | dict[Any, Any]) -> list[Breach]:
+    leaves = _leaves(names)
+    # one name per value, or per axis, or per entry of one axis
+    usual = {feature.width, len(feature.shape), *feature.shape, *([1] if feature.width == 1 else [])}
+    if leaves and len(leaves) not in usual and len(names) not in usual:
+        return [_breach(feature, f"{feature.width} names", f"{len(leaves)} names")]
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        twice = sorted({name for name in names if names.count(name) > 1}) if len(names) <= 1000 else []
+        if twice:
+            return [_breach(feature, "each name once", f"{listed(twice)} more than once")]
+    return []
+
+
+def _breach(feature: Feature, expected: str, found: str) -> Breach:
+    return Breach(
+        rule=rules.SIGNAL_NAMES,
+        feature=feature.key,
+        file=INFO_FILE,
+        expected=expected,
+        found=found,
+        message=f"{feature.key} of shape {list(feature.shape)}: expected {expected}, info.json has {found}",
+    )
+
+
+def _leaves(names: list[Any] | dict[Any, Any]) -> list[Any]:
+    """The names in nested lists (`[["a", "b"]]`) and groups (`{"motors": ["a", "b"]}` or `{"a": 0, "b": 1}`)."""
+    found: list[Any] = []
+    waiting: list[Any] = [names]
+    while waiting and len(found) < _MOST:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, dict):
+            waiting.extend(entry if isinstance(entry, list | dict) else key for key, entry in value.items())
+        else:
+            found.append(value)
+    return found
+
+
+def check_task_texts(tasks: Mapping[int, str], file: str) -> list[Breach]:
+    """Tasks without a text, and texts that two tasks share."""
+    found: list[Breach] = []
+    blank = sorted(number for number, text in tasks.items() if not text.strip())
+    numbers: dict[str, list[int]] = {}
+    for number, text in sorted(tasks.items()):
+        numbers.setdefault(text.strip(), []).append(number)
+    doubled = {text: found_at for text, found_at in numbers.items() if text and len(found_at) > 1}
+    if blank:
+        found.append(_task(file, "a text", "no text", f"tasks {listed(blank)} have no text"))
+    for text, at in list(doubled.items())[:20]:
+        found.append(_task(file, "a text of its own", text, f"tasks {listed(at)} have the same text {text!r}"))
+    return found
+
+
+def _task(file: str, expected: str, actual: str, text: str) -> Breach:
+    return Breach(
+        rule=rules.TASK_TABLE,
+        feature="task_index",
+        file=file,
+        expected=expected,
+        found=actual,
+        message=f"{file}: {text}",
+    )

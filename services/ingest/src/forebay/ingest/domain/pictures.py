@@ -1,0 +1,248 @@
+"""What the pictures of an episode show: do they change, are they its own.
+
+Each decoded frame comes as a small grid of mean brightness (`cells`); means over a
+cell take the noise of lossy codecs away and leave what moves. `PictureWatch` is fed
+while a file is decoded; the checks judge what it kept, which is small per episode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.limits import DEFAULT_LIMITS, Limits
+
+Cells = npt.NDArray[np.float32]
+
+_STOLEN_NEAR = 4.0
+"""Grey levels: two pictures are one but for the codec."""
+_STOLEN_JUMP = 20.0
+"""Grey levels: two pictures are surely not one."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EpisodePictures:
+    """One camera in one episode."""
+
+    episode: int
+    camera: str
+    file: str
+    start: float
+    stop: float
+    frames: int = 0
+    first: Cells | None = None
+    last: Cells | None = None
+    first_step: float = 0.0
+    """Grey levels between the first picture and the second."""
+    later_steps: float = 0.0
+    """Sum of the steps after it."""
+    low: Cells | None = None
+    high: Cells | None = None
+    still_from: int = 0
+    still_frames: int = 0
+    """The longest stretch of pictures that stay near its first one."""
+    digest: str = ""
+    """Equal for equal pictures in the same order; there once the file is done."""
+    _anchor: Cells | None = None
+    _anchor_at: int = 0
+
+    @property
+    def range(self) -> float:
+        """Grey levels by which the liveliest cell changes over the episode."""
+        return 0.0 if self.low is None or self.high is None else float(np.max(self.high - self.low))
+
+    @property
+    def mean_step(self) -> float:
+        """Grey levels from one picture to the next, without the first step."""
+        return self.later_steps / max(self.frames - 2, 1)
+
+    def take(self, cells: Cells, levels: float) -> None:
+        """The next picture."""
+        if self.last is None or self.last.shape != cells.shape:
+            self.first, self.low, self.high = cells, cells, cells
+            self._anchor, self._anchor_at = cells, self.frames
+        else:
+            step = float(np.max(np.abs(cells - self.last)))
+            if self.frames == 1:
+                self.first_step = step
+            else:
+                self.later_steps += step
+            self.low = np.minimum(self.low, cells) if self.low is not None else cells
+            self.high = np.maximum(self.high, cells) if self.high is not None else cells
+        if self._anchor is not None and float(np.max(np.abs(cells - self._anchor))) > levels:
+            self._anchor, self._anchor_at = cells, self.frames
+        if self.frames - self._anchor_at + 1 > self.still_frames:
+            self.still_from, self.still_frames = self._anchor_at, self.frames - self._anchor_at + 1
+        self.last = cells
+        self.frames += 1
+
+
+class PictureWatch:
+    """Gives the frames of one file to the episodes in whose windows they lie."""
+
+    def __init__(self, uses: Iterable[EpisodePictures], fps: float, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._waiting = sorted(uses, key=lambda use: use.start, reverse=True)
+        self._half = 0.5 / fps
+        self._levels = limits.frozen_levels
+        self._open: list[EpisodePictures] = []
+        self._episodes = tuple(reversed(self._waiting))
+        self._hashes: dict[int, hashlib._Hash] = {}
+
+    def take(self, time: float, cells: Cells, content: bytes) -> None:
+        """One frame; frames come in the order of their times. `content` is what makes it equal to another one."""
+        while self._waiting and self._waiting[-1].start - self._half <= time:
+            self._open.append(self._waiting.pop())
+        self._open = [use for use in self._open if time < use.stop - self._half]
+        for use in self._open:
+            use.take(cells, self._levels)
+            number = id(use)
+            if number not in self._hashes:
+                self._hashes[number] = hashlib.sha256(usedforsecurity=False)
+            self._hashes[number].update(content)
+
+    def finish(self) -> tuple[EpisodePictures, ...]:
+        """What was seen of each episode."""
+        for use in self._episodes:
+            if id(use) in self._hashes:
+                use.digest = self._hashes[id(use)].hexdigest()
+        return self._episodes
+
+
+Motion = Callable[[int, int, int], bool | None]
+"""Does the robot move in episode e between frames a and b; None: it cannot be said."""
+
+
+def check_frozen(
+    seen: Iterable[EpisodePictures], fps: float, moves: Motion, limits: Limits = DEFAULT_LIMITS
+) -> list[Breach]:
+    """Cameras that show one picture for a whole episode (one breach per camera), or for a long stretch of it."""
+    frozen: dict[str, list[EpisodePictures]] = {}
+    resting: dict[str, list[EpisodePictures]] = {}
+    found: list[Breach] = []
+    for one in seen:
+        if one.frames < limits.frozen_min_frames:
+            continue
+        if one.still_frames >= limits.frozen_share * one.frames:
+            # a camera that shows a robot at rest is no broken camera
+            moving = moves(one.episode, 0, one.frames)
+            (resting if moving is False else frozen).setdefault(one.camera, []).append(one)
+            continue
+        long = one.still_frames >= max(limits.still_seconds * fps, limits.still_share * one.frames)
+        if long and moves(one.episode, one.still_from, one.still_from + one.still_frames):
+            found.append(_still(one, fps))
+    found += [_frozen(camera, ones) for camera, ones in sorted(frozen.items())]
+    found += [_frozen(camera, ones, resting=True) for camera, ones in sorted(resting.items())]
+    return found
+
+
+def _frozen(camera: str, ones: list[EpisodePictures], *, resting: bool = False) -> Breach:
+    episodes = tuple(sorted({one.episode for one in ones}))
+    worst = max(ones, key=lambda one: one.still_frames / one.frames)
+    changes = (
+        "not at all" if worst.range == 0 else f"by at most {max(one.range for one in ones):.1f} of 255 grey levels"
+    )
+    robot = "the robot does not move either" if resting else "that is no more than codec noise"
+    return Breach(
+        rule=rules.FROZEN,
+        lowered="warning" if resting else None,
+        episodes=episodes,
+        feature=camera,
+        file=worst.file,
+        frame=worst.still_from,
+        expected="a picture that changes",
+        found=f"1 distinct picture in {worst.still_frames} of {worst.frames} frames",
+        message=f"{camera} shows one still picture in {len(episodes)} episodes ({listed(list(episodes))}): it changes {changes}; {robot}",
+    )
+
+
+def _still(one: EpisodePictures, fps: float) -> Breach:
+    stop = one.still_from + one.still_frames
+    return Breach(
+        rule=rules.STILL,
+        episodes=(one.episode,),
+        feature=one.camera,
+        file=one.file,
+        frame=one.still_from,
+        expected="a picture that changes while the robot moves",
+        found=f"{one.still_frames} equal frames",
+        message=f"episode {one.episode}, {one.camera}: the picture stands still from frame {one.still_from} to {stop - 1}"
+        f" ({one.still_frames / fps:.1f} s of {one.frames / fps:.1f} s), while the robot moves",
+    )
+
+
+def check_same_pictures(seen: Iterable[EpisodePictures], same_rows: Callable[[int, int], bool]) -> list[Breach]:
+    """Episodes of one camera with equal pictures. Whole recordings that repeat are told elsewhere (`same_rows`)."""
+    groups: dict[tuple[str, str, int], list[EpisodePictures]] = {}
+    for one in seen:
+        if one.frames > 1:
+            groups.setdefault((one.camera, one.digest, one.frames), []).append(one)
+    found: list[Breach] = []
+    for (camera, digest, frames), ones in groups.items():
+        first = ones[0]
+        others = [one for one in ones[1:] if not same_rows(first.episode, one.episode)]
+        if not others:
+            continue
+        episodes = tuple(sorted({first.episode, *(one.episode for one in others)}))
+        found.append(
+            Breach(
+                rule=rules.SAME_PICTURES,
+                episodes=episodes,
+                feature=camera,
+                file=first.file,
+                expected="pictures of its own in each episode",
+                found=f"{len(episodes)} episodes with the same {frames} pictures",
+                message=f"{camera} shows the same {frames} pictures in episodes {listed(list(episodes))} (content {digest[:12]})",
+            )
+        )
+    return found
+
+
+def check_stolen(seen: Iterable[EpisodePictures]) -> list[Breach]:
+    """First pictures that are the last, or the first, of the episode before."""
+    by_camera: dict[str, list[EpisodePictures]] = {}
+    for one in seen:
+        by_camera.setdefault(one.camera, []).append(one)
+    found: list[Breach] = []
+    for camera, ones in sorted(by_camera.items()):
+        hit: dict[str, list[int]] = {}
+        ordered = sorted(ones, key=lambda one: one.episode)
+        for before, after in pairwise(ordered):
+            source = _stolen_from(before, after)
+            if source is not None:
+                hit.setdefault(source, []).append(after.episode)
+        for source, episodes in hit.items():
+            found.append(
+                Breach(
+                    rule=rules.STOLEN_FRAME,
+                    episodes=tuple(episodes),
+                    feature=camera,
+                    file=next(one.file for one in ordered if one.episode == episodes[0]),
+                    frame=0,
+                    expected="a first picture of its own",
+                    found=f"the {source} picture of the episode before",
+                    message=f"{camera}: the first picture of episodes {listed(episodes)} is the {source} picture of the episode before;"
+                    " the next picture is another scene",
+                )
+            )
+    return found
+
+
+def _stolen_from(before: EpisodePictures, after: EpisodePictures) -> str | None:
+    if after.frames < 3 or before.frames < 2 or after.first is None or after.episode != before.episode + 1:
+        return None
+    jump = after.first_step
+    if jump < _STOLEN_JUMP:
+        return None  # the scene goes on from there: nothing was reset between the two
+    for source, picture, factor in (("last", before.last, 1.2), ("first", before.first, 3.0)):
+        if picture is None or picture.shape != after.first.shape or jump < factor * after.mean_step:
+            continue
+        if float(np.max(np.abs(after.first - picture))) <= _STOLEN_NEAR:
+            return source
+    return None

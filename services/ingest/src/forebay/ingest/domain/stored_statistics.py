@@ -1,0 +1,124 @@
+"""Stored statistics against the rows: minimum, maximum, mean and deviation of every number that a robot wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.limits import DEFAULT_LIMITS, Limits
+from forebay.ingest.domain.recording import Feature
+
+Array = npt.NDArray[np.float64]
+_WORDS = {"min": "minimum", "max": "maximum", "mean": "mean", "std": "standard deviation"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Moments:
+    """Count, mean and squared distance of rows, added up block by block."""
+
+    count: int = 0
+    mean: Array | None = None
+    squares: Array | None = None
+
+    def add(self, table: Array) -> None:
+        """Rows of equal width."""
+        self.merge(len(table), table.mean(axis=0), table.var(axis=0) * len(table))
+
+    def merge(self, count: int, mean: Array | None, squares: Array | None) -> None:
+        """Another set of rows; one of another width makes the whole useless."""
+        if not count or mean is None or squares is None:
+            return
+        if self.mean is None or self.squares is None:
+            self.count, self.mean, self.squares = count, mean, squares
+            return
+        if len(mean) != len(self.mean):
+            return
+        total = self.count + count
+        shift = mean - self.mean
+        self.mean = self.mean + shift * (count / total)
+        self.squares = self.squares + squares + shift**2 * (self.count * count / total)
+        self.count = total
+
+    @property
+    def std(self) -> Array | None:
+        return None if self.squares is None else np.sqrt(self.squares / self.count)
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary:
+    """What the rows of one feature give."""
+
+    moments: Moments
+    low: Array
+    high: Array
+
+    def value(self, name: str) -> Array | None:
+        return {"min": self.low, "max": self.high, "mean": self.moments.mean, "std": self.moments.std}[name]
+
+
+def summarise(parts: Iterable[tuple[Moments, Array | None, Array | None]]) -> Summary | None:
+    """The rows of several episodes together; None when they have no common width or no finite numbers."""
+    whole = Moments()
+    low: Array | None = None
+    high: Array | None = None
+    for moments, least, most in parts:
+        if least is None or most is None or moments.mean is None or (low is not None and len(low) != len(least)):
+            return None
+        low = least if low is None else np.minimum(low, least)
+        high = most if high is None else np.maximum(high, most)
+        whole.merge(moments.count, moments.mean, moments.squares)
+    if low is None or high is None or not np.isfinite(low).all() or not np.isfinite(high).all():
+        return None
+    return Summary(moments=whole, low=low, high=high)
+
+
+def check_statistics(
+    feature: Feature,
+    stored: Mapping[str, Any],
+    rows: Summary,
+    file: str,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    episode: int | None = None,
+) -> list[Breach]:
+    """One breach per feature, for the statistic that is furthest off. What is no number is not judged."""
+    scale = np.maximum(rows.high - rows.low, np.maximum(np.abs(rows.low), np.abs(rows.high)) * 1e-3) + 1e-6
+    worst: tuple[float, str, int, float, float] | None = None
+    for name in _WORDS:
+        want = rows.value(name)
+        have = _numbers(stored.get(name), feature.width)
+        if want is None or have is None or len(want) != len(have):
+            continue
+        off = np.abs(have - want) / scale
+        dim = int(np.argmax(np.where(np.isfinite(off), off, 0.0)))
+        if np.isfinite(off[dim]) and off[dim] > limits.statistics_tolerance and (worst is None or off[dim] > worst[0]):
+            worst = (float(off[dim]), name, dim, float(have[dim]), float(want[dim]))
+    if worst is None:
+        return []
+    _, name, dim, have_value, want_value = worst
+    who = "" if episode is None else f"episode {episode}, "
+    return [
+        Breach(
+            rule=rules.STATISTICS,
+            episodes=None if episode is None else (episode,),
+            feature=feature.key,
+            file=file,
+            expected=f"{name}[{dim}] = {want_value:.6g}",
+            found=f"{name}[{dim}] = {have_value:.6g}",
+            message=f"{who}{feature.key}[{dim}]: the stored {_WORDS[name]} is {have_value:.6g}, its {rows.moments.count} rows give {want_value:.6g}",
+        )
+    ]
+
+
+def _numbers(value: Any, width: int) -> Array | None:
+    try:
+        found = np.asarray(value, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        return None
+    return found if len(found) == width else None

@@ -12,19 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forebay.ingest.adapters import metadata_tables
+from forebay.ingest.adapters import lerobot_tables, metadata_tables
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
-from forebay.ingest.adapters.pyav_video import scan_video
-from forebay.ingest.adapters.row_scans import RowReader
+from forebay.ingest.adapters.decoders import Decoders
+from forebay.ingest.adapters.decoding import DataFile, Listing
+from forebay.ingest.content import Content, Tasks, read_tables
 from forebay.ingest.domain import frames, info_file, report, rules, signals, structure
 from forebay.ingest.domain.breach import Breach, listed
-from forebay.ingest.domain.path_template import (
-    DATA_FIELDS,
-    VIDEO_FIELDS,
-    PathTemplate,
-    TemplateError,
-    parse_template,
-)
+from forebay.ingest.domain.path_template import PathTemplate, TemplateError, fields_of, parse_template
 from forebay.ingest.domain.recording import Episode, Feature, Info
 from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.errors import IngestError, UnreadableFileError
@@ -48,17 +43,25 @@ class Inspection:
     statistics: dict[str, Any] | None = None
 
 
-def inspect(root: Path, progress: Progress = _silent, distrusted: Mapping[str, str] | None = None) -> Inspection:
+def inspect(
+    root: Path,
+    progress: Progress = _silent,
+    distrusted: Mapping[str, str] | None = None,
+    *,
+    decoders: Decoders | None = None,
+) -> Inspection:
     """Look at the folder `root`.
 
     `distrusted` names files that are not what the collector announced, with the
     reason; their content is not believed. Raises nothing for what the files contain.
     """
-    return _Inspector(root, progress, distrusted or {}).run()
+    with decoders or Decoders() as pool:
+        return _Inspector(root, progress, distrusted or {}, pool).run()
 
 
 class _Inspector:
-    def __init__(self, root: Path, progress: Progress, distrusted: Mapping[str, str]) -> None:
+    def __init__(self, root: Path, progress: Progress, distrusted: Mapping[str, str], pool: Decoders) -> None:
+        self._pool = pool
         self._folder = DatasetFolder(root)
         self._progress = progress
         self._distrusted = dict(distrusted)
@@ -67,24 +70,25 @@ class _Inspector:
         self._breaches: list[Breach] = []
         self._scans: dict[int, EpisodeScan] = {}
         self._unreadable: set[str] = set()
+        self._label: str | None = None
         self._seen = Inspection(report=report.judge("unknown", [], []))
 
     def run(self) -> Inspection:
         info = self._read_info()
         if info is None:
             return self._finish()
-        self._seen.info = info
+        self._seen.info, self._label = info, info.version
         templates = self._templates(info)
         if templates is None or self._is_empty(info):
             return self._finish()
-        table = metadata_tables.EpisodeTable(self._folder, info, *templates)
-        table.read()
+        table, tasks = read_tables(self._pool, self._folder, info, templates)
         self._breaches += table.breaches
         self._seen.episodes = table.episodes
         self._entries = table.entries
-        self._check_files(table)
-        self._read_descriptions(info)
-        self._read_rows(info, templates[0])
+        self._check_files(info, table)
+        self._read_descriptions(info, tasks)
+        self._decode(info, templates[0])
+        self._read_rows()
         self._read_videos(info)
         self._check_episodes(info)
         self._check_whole(info, table)
@@ -121,6 +125,7 @@ class _Inspector:
             return None
         version = info_file.check_version(document, self._layout)
         if version:
+            self._label = info_file.refused_label(document)
             if self._pointers:
                 self._tell_pointers({})
             else:
@@ -136,12 +141,13 @@ class _Inspector:
 
     def _templates(self, info: Info) -> tuple[PathTemplate, PathTemplate | None] | None:
         found: list[PathTemplate | None] = []
+        data_fields, video_fields = fields_of(info.version)
         for name, text, allowed in (
-            ("data_path", info.data_path, DATA_FIELDS),
-            ("video_path", info.video_path if info.cameras else None, VIDEO_FIELDS),
+            ("data_path", info.data_path, data_fields),
+            ("video_path", info.video_path if info.cameras else None, video_fields),
         ):
             try:
-                found.append(None if text is None else parse_template(text, allowed))
+                found.append(None if text is None else parse_template(text, allowed, info.version))
             except TemplateError as error:
                 named = str(text)
                 there = sum(file.startswith(name.split("_")[0]) for file in self._folder.files)
@@ -150,7 +156,7 @@ class _Inspector:
                         rule=rules.TEMPLATE,
                         feature=name,
                         file=info_file.INFO_FILE,
-                        expected="a template of LeRobot v3.0 inside the folder",
+                        expected=f"a template of LeRobot {info.version} inside the folder",
                         found=named,
                         message=f"{name} {named[:200]!r}: {error}; it resolves to no file, while {there} files lie under "
                         f"{name.split('_')[0]}*/",
@@ -167,7 +173,7 @@ class _Inspector:
         return found[0], found[1]
 
     def _is_empty(self, info: Info) -> bool:
-        if info.total_episodes or metadata_tables.episode_files(self._folder):
+        if info.total_episodes or lerobot_tables.lists_episodes(self._folder, info):
             return False
         self._breaches.append(
             Breach(
@@ -181,15 +187,16 @@ class _Inspector:
 
     # files and tables
 
-    def _check_files(self, table: metadata_tables.EpisodeTable) -> None:
+    def _check_files(self, info: Info, table: Listing) -> None:
         users = structure.files_used(table.episodes)
         self._users = users
         if self._pointers:
             self._tell_pointers(users)
-        if not metadata_tables.episode_files(self._folder):
-            text = "meta/episodes has no file in our copy"
+        if not lerobot_tables.lists_episodes(self._folder, info):
+            place = lerobot_tables.tables_of(info)[0]
+            text = f"the episode table {place} is missing in our copy"
             self._breaches.append(
-                Breach(rule=rules.MISSING_FILE, file="meta/episodes", expected="a file", found="none", message=text)
+                Breach(rule=rules.MISSING_FILE, file=place, expected="a file", found="none", message=text)
             )
         for name, why in self._distrusted.items():
             self._unreadable.add(name)
@@ -219,31 +226,53 @@ class _Inspector:
         self._unreadable.update(missing)
         self._unreadable.update(self._pointers)
 
-    def _read_descriptions(self, info: Info) -> None:
-        tasks, broken = metadata_tables.read_tasks(self._folder)
+    def _read_descriptions(self, info: Info, read: Tasks) -> None:
+        tasks, broken = read
         self._has_tasks = tasks is not None
         self._seen.tasks = tasks or {}
         self._breaches += broken
-        self._seen.statistics, broken = metadata_tables.read_statistics(self._folder)
+        self._seen.statistics, broken = lerobot_tables.read_statistics(self._folder, info)
         self._breaches += broken
         statistics = None if self._seen.statistics is None else set(self._seen.statistics)
         self._breaches += structure.check_descriptions(info, statistics)
 
-    def _read_rows(self, info: Info, template: PathTemplate) -> None:
-        total, done = sum(episode.length for episode in self._seen.episodes), 0
-
-        def on_rows(count: int) -> None:
-            nonlocal done
-            done += count
-            self._progress("rows", done, total)
-
-        reader = RowReader(info, self._scans, on_rows)
+    def _decode(self, info: Info, template: PathTemplate) -> None:
+        """Have everything decoded, rows and videos at once; what they say is looked at afterwards."""
         names = {n for n in self._folder.files if n.startswith(template.folder + "/") and n.endswith(".parquet")}
         names |= {name for name in (e.data_file for e in self._seen.episodes) if name in self._folder.files}
-        for name in sorted(names - self._unreadable):
-            users = self._users.get(name, [])
+        self._data = [
+            DataFile(path=self._folder.path(name), name=name, users=self._users.get(name, []))
+            for name in sorted(names - self._unreadable)
+        ]
+        named = {window.file for episode in self._seen.episodes for window in episode.windows}
+        videos = {place for name in named if (place := self._moved.get(name, name)) in self._folder.files}
+        self._content = Content(self._pool, info)
+        rows = sum(episode.length for episode in self._seen.episodes)
+        self._content.decode(
+            self._data,
+            {name: self._folder.path(name) for name in sorted(videos - self._unreadable)},
+            self._counter("rows", rows),
+            self._counter("frames", rows * len(info.cameras)),
+        )
+
+    def _counter(self, stage: str, total: int) -> Callable[[int], None]:
+        done = 0
+
+        def count(steps: int) -> None:
+            nonlocal done
+            done += steps
+            self._progress(stage, done, total)
+
+        return count
+
+    def _read_rows(self) -> None:
+        for file in self._data:
+            name, users = file.name, file.users
             try:
-                broken = reader.read(self._folder.path(name), name, users)
+                rows = self._content.take_rows(file, self._scans)
+                broken = rows.breaches
+                if rows.problem is not None:
+                    raise UnreadableFileError(rows.problem)  # noqa: TRY301 told like a file that gave no row at all
             except UnreadableFileError as error:
                 size = self._folder.files[name]
                 broken = [
@@ -270,21 +299,14 @@ class _Inspector:
     def _read_videos(self, info: Info) -> None:
         files: list[tuple[str, Feature, list[frames.Use]]] = []
         lengths = {episode.index: self._rows_of(episode) for episode in self._seen.episodes}
+        self._seen.episodes = [e.with_rows(lengths[e.index], info.fps) for e in self._seen.episodes]
         for camera in info.cameras:
             by_file = frames.uses_by_file(self._seen.episodes, camera.key, lengths.__getitem__)
             files += [(name, camera, uses) for name, uses in sorted(by_file.items())]
-        total, done = sum(use.rows for _, _, uses in files for use in uses), 0
-
-        def on_frames(count: int) -> None:
-            nonlocal done
-            done += count
-            self._progress("frames", done, total)
-
         all_known = self._scans.keys() <= lengths.keys() and self._entries == len(lengths)
         for name, camera, uses in files:
-            place = self._moved.get(name, name)
-            if place in self._folder.files and place not in self._unreadable:
-                scan = scan_video(self._folder.path(place), place, on_frames)
+            scan = self._content.video(self._moved.get(name, name))
+            if scan is not None:
                 self._breaches += frames.check_video(scan, camera, uses, info.fps, all_known=all_known)
 
     # judgement
@@ -297,9 +319,11 @@ class _Inspector:
                 continue
             self._breaches += signals.check_signals(episode, scan, info.row_features, info.fps)
             if self._has_tasks:
-                self._breaches += structure.check_tasks(episode, scan, self._seen.tasks)
+                self._breaches += structure.check_tasks(
+                    episode, scan, self._seen.tasks, lerobot_tables.tables_of(info)[1]
+                )
 
-    def _check_whole(self, info: Info, table: metadata_tables.EpisodeTable) -> None:
+    def _check_whole(self, info: Info, table: Listing) -> None:
         known = {episode.index for episode in self._seen.episodes}
         listed_scans = {index: scan for index, scan in self._scans.items() if index in known}
         self._breaches += signals.check_dimensions(listed_scans, info.row_features)
@@ -323,11 +347,16 @@ class _Inspector:
         """Episodes that some breach speaks of: they are known, only not usable."""
         return {index for breach in self._breaches for index in breach.episodes or ()}
 
+    def _nothing_fetched(self) -> bool:
+        """Every file of content is a pointer: what the metadata lists is not here."""
+        content = [name for name in self._folder.files if name.endswith((".parquet", ".mp4"))]
+        return bool(content) and all(name in self._pointers for name in content)
+
     def _finish(self) -> Inspection:
         named = self._named_episodes() | {episode.index for episode in self._seen.episodes}
         declared = {episode.index: episode for episode in self._seen.episodes}
         reports = []
-        for index in sorted(named):
+        for index in sorted(set() if self._nothing_fetched() else named):
             scan = self._scans.get(index)
             texts = [self._seen.tasks[task] for task in (scan.tasks if scan else ()) if task in self._seen.tasks]
             own = declared[index].tasks if index in declared else None
@@ -341,7 +370,7 @@ class _Inspector:
                 )
             )
         self._breaches.sort(key=lambda breach: report.RANK[breach.severity])
-        version = "unknown" if self._seen.info is None else f"lerobot-{self._seen.info.version}"
+        version = "unknown" if self._label is None else f"lerobot-{self._label}"
         if version == "unknown" and self._layout != "unknown":
             version = f"lerobot-{self._layout}"
         self._seen.report = report.judge(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import av
 import numpy as np
@@ -12,11 +12,21 @@ from forebay.ingest.domain.breach import printable
 from forebay.ingest.domain.frames import VideoScan
 
 _MAX_SIDE = 16_384
+_MAX_THREADS = 16
+"""More cost memory for pictures that wait, and win nothing."""
 _REPORT_EVERY = 64
+_FORMATS = {".mkv": "matroska", ".webm": "matroska", ".avi": "avi"}
+"""Everything else is read as mp4. Never guessed from the content: a playlist would make FFmpeg open other files."""
+_OPTIONS = {"protocol_whitelist": "file", "enable_drefs": "0"}
 
 
-def scan_video(path: Path, name: str, on_frames: Callable[[int], None] = lambda _: None) -> VideoScan:
-    """Decode one file to its end, or to where it breaks. Never raises for what the file contains."""
+def scan_video(
+    path: Path, name: str, on_frames: Callable[[int], None] = lambda _: None, *, threads: int = 0
+) -> VideoScan:
+    """Decode one file to its end, or to where it breaks. Never raises for what the file contains.
+
+    `threads` are used inside the decoder; 0 takes all cores.
+    """
     size = path.stat().st_size
     times: list[float] = []
     codec: str | None = None
@@ -24,12 +34,13 @@ def scan_video(path: Path, name: str, on_frames: Callable[[int], None] = lambda 
     told = 0
     try:
         if size:
-            with av.open(str(path), format="mp4" if name.endswith(".mp4") else None) as container:
+            with av.open(str(path), format=_format(name), options=_OPTIONS) as container:
                 if not container.streams.video:
                     problem = "it holds no video stream"
                 else:
                     stream = container.streams.video[0]
                     stream.thread_type = "AUTO"
+                    stream.codec_context.thread_count = min(threads, _MAX_THREADS)
                     codec = stream.codec_context.name
                     if max(stream.codec_context.width, stream.codec_context.height) > _MAX_SIDE:
                         problem = f"its pictures are larger than {_MAX_SIDE} pixels"
@@ -47,3 +58,7 @@ def scan_video(path: Path, name: str, on_frames: Callable[[int], None] = lambda 
     return VideoScan(
         file=name, size=size, times=np.sort(np.asarray(times, dtype=np.float64)), codec=codec, problem=problem
     )
+
+
+def _format(name: str) -> str:
+    return _FORMATS.get(PurePosixPath(name).suffix.lower(), "mp4")

@@ -1,0 +1,112 @@
+"""Has everything decoded that a dataset's tables name: rows and videos at once, on all cores.
+
+Used by `inspection`, which judges what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from forebay.ingest.adapters import decoding
+from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.adapters.decoders import Decoders, Task, cores, value_of
+from forebay.ingest.adapters.decoding import DataFile, FileRows, Listing
+from forebay.ingest.domain import rules
+from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.frames import VideoScan
+from forebay.ingest.domain.path_template import PathTemplate
+from forebay.ingest.domain.recording import Info
+from forebay.ingest.domain.signals import EpisodeScan
+from forebay.ingest.errors import IngestError
+
+Tasks = tuple[dict[int, str] | None, list[Breach]]
+
+
+def read_tables(
+    pool: Decoders, folder: DatasetFolder, info: Info, templates: tuple[PathTemplate, PathTemplate | None]
+) -> tuple[Listing, Tasks]:
+    """Episode table and task table; what kills the decoder is a breach like any other unreadable file."""
+    size = sum(size for name, size in folder.files.items() if name.startswith("meta/"))
+    listing, tasks = pool.run(
+        [
+            Task(function=decoding.read_episodes, arguments=(folder, info, *templates), size=size),
+            Task(function=decoding.read_tasks, arguments=(folder, info), size=size),
+        ]
+    )
+    if isinstance(listing, IngestError):
+        listing = Listing(episodes=[], breaches=[_unreadable("the episode table", listing)], entries=0, complete=False)
+    if isinstance(tasks, IngestError):
+        tasks = (None, [_unreadable("the task table", tasks)])
+    return listing, tasks
+
+
+def _unreadable(what: str, error: IngestError) -> Breach:
+    return Breach(
+        rule=rules.PARQUET_UNREADABLE,
+        file="meta",
+        expected="a readable table",
+        found=str(error),
+        message=f"{what} below meta/ cannot be read: {error}",
+    )
+
+
+class Content:
+    """Rows and videos of one dataset, decoded."""
+
+    def __init__(self, pool: Decoders, info: Info) -> None:
+        self._pool = pool
+        self._info = info
+        self._rows: dict[str, FileRows | IngestError] = {}
+        self._videos: dict[str, VideoScan] = {}
+
+    def decode(
+        self,
+        data: Sequence[DataFile],
+        videos: Mapping[str, Path],
+        on_rows: Callable[[int], None],
+        on_frames: Callable[[int], None],
+    ) -> None:
+        """Decode every file. Nothing is raised for what they contain."""
+        threads = max(1, -(-cores() // max(1, len(videos))))
+        sizes = {name: path.stat().st_size for name, path in videos.items()}
+        tasks = [
+            Task(
+                function=decoding.scan_rows,
+                arguments=(self._info, file, {}),
+                size=file.path.stat().st_size,
+                on_steps=on_rows,
+            )
+            for file in data
+        ]
+        tasks += [
+            Task(function=decoding.scan_frames, arguments=(path, name, threads), size=sizes[name], on_steps=on_frames)
+            for name, path in videos.items()
+        ]
+        answers = self._pool.run(tasks)
+        self._rows = dict(zip((file.name for file in data), answers[: len(data)], strict=True))
+        for name, answer in zip(videos, answers[len(data) :], strict=True):
+            self._videos[name] = answer if isinstance(answer, VideoScan) else _no_frames(name, sizes[name], answer)
+
+    def take_rows(self, file: DataFile, scans: dict[int, EpisodeScan]) -> FileRows:
+        """What one data file gave, put into `scans`; raises the error that stands in its place.
+
+        An episode that other files have rows of as well is continued, so the file is then read once more.
+        """
+        rows: FileRows = value_of(self._rows.pop(file.name))
+        shared = {index: scans[index] for index in rows.scans if index in scans}
+        if shared:
+            size = file.path.stat().st_size
+            again = Task(function=decoding.scan_rows, arguments=(self._info, file, shared), size=size)
+            rows = value_of(self._pool.run([again])[0])
+        scans.update(rows.scans)
+        return rows
+
+    def video(self, name: str) -> VideoScan | None:
+        return self._videos.get(name)
+
+
+def _no_frames(name: str, size: int, error: IngestError) -> VideoScan:
+    return VideoScan(file=name, size=size, times=np.empty(0), problem=str(error))

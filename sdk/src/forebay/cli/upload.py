@@ -1,4 +1,4 @@
-"""`forebay upload`: bring a LeRobot v3.0 folder into a dataset."""
+"""`forebay upload`: bring a LeRobot folder into a dataset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def upload(
-    path: Annotated[Path, typer.Argument(help="Folder of a LeRobot v3.0 dataset.")],
+    path: Annotated[Path, typer.Argument(help="Folder of a LeRobot dataset: v3.0, v2.1 or v2.0.")],
     *,
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Its name; default: the folder's.")] = None,
     project: Project = None,
@@ -60,6 +60,8 @@ async def _upload(
 
     name = check_name(slug(dataset or path.resolve().name))
     collector = Collector(home=place.home, project=place.project)
+    place.require_key(collector.source)
+    place.require_pool()
     async with BusLink(place.nats_url, place.key(collector.source), collector.outbox) as link:
         delivery = asyncio.create_task(link.deliver_for_ever())
         try:

@@ -1,4 +1,4 @@
-"""The collector: uploads one LeRobot v3.0 folder and says so, surviving kills and outages.
+"""The collector: uploads one LeRobot folder and says so, surviving kills and outages.
 
 Called by `forebay upload`. Files go to the landing folder, events to the disk
 outbox; the log hears of an episode only after its files are there whole.
@@ -17,7 +17,7 @@ from forebay.contracts.identifiers import stable_id
 from forebay.contracts.parts import Part, Source
 from forebay.contracts.v1.episodes import EpisodeUploaded, UploadFinished, UploadStarted
 from forebay.sdk.landing import Hashed, Landing, UploadRecord, hash_files, manifest_bytes, upload_id
-from forebay.sdk.lerobot_folder import SOURCE_FORMAT, LeRobotFolder, SourceEpisode, scan
+from forebay.sdk.lerobot_folder import LeRobotFolder, SourceEpisode, scan
 from forebay.sdk.outbox import Outbox, outbox_of
 
 _EPISODES_PER_SEGMENT = 500
@@ -95,7 +95,7 @@ class Collector:
         if result.repeated and not again:
             return result
         record = before or UploadRecord(
-            upload=upload, source_ref=source_ref or str(folder), source_revision=source_revision
+            upload=upload, source_ref=source_ref or str(folder), source_revision=source_revision or found.revision
         )
         landing.write_record(record.model_copy(update={"delivered": False}))
         self._say([self._started(record, dataset, found, landing)])
@@ -134,7 +134,7 @@ class Collector:
             upload=record.upload,
             dataset=dataset,
             source_ref=record.source_ref,
-            source_format=SOURCE_FORMAT,
+            source_format=found.format,
             landing_uri=landing.folder.resolve().as_uri(),
             expected_episodes=len(found.episodes),
             expected_files=len(found.files),

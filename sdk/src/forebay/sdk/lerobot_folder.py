@@ -1,4 +1,4 @@
-"""Reads a LeRobot v3.0 folder from outside: which files, which episodes, where each lies.
+"""Reads a LeRobot folder (v3.0, v2.1 or v2.0) from outside: which files, which episodes, where each lies.
 
 Used by the collector before anything is copied or said. It judges only whether the
 folder *is* a dataset; whether an episode is good is for ingest to say.
@@ -7,17 +7,21 @@ folder *is* a dataset; whether an episode is good is for ingest to say.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from forebay.contracts.v1.episodes import RowWindow, TimeWindow
 from forebay.sdk.errors import NotADatasetError
+from forebay.sdk.lerobot_v2_folder import EPISODES_FILE, read_lines
 from forebay.sdk.path_templates import fill, inside
 
-SOURCE_FORMAT = "lerobot-v3.0"
+SourceFormat = Literal["lerobot-v3.0", "lerobot-v2.1", "lerobot-v2.0"]
+_FORMATS: dict[str, SourceFormat] = {"v3.0": "lerobot-v3.0", "v2.1": "lerobot-v2.1", "v2.0": "lerobot-v2.0"}
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _PLACE = ("episode_index", "length", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index")
 _VIDEO = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
 
@@ -51,6 +55,9 @@ class LeRobotFolder:
     """What a scan found."""
 
     root: Path
+    format: SourceFormat
+    revision: str | None
+    """The commit that a Hugging Face cache has it from."""
     robot: str | None
     files: tuple[SourceFile, ...]
     episodes: tuple[SourceEpisode, ...]
@@ -67,11 +74,14 @@ def scan(root: Path) -> LeRobotFolder:
         raise NotADatasetError(msg, "give the folder that holds meta/info.json")
     info = _read_info(root)
     robot = info.get("robot_type")
+    format_ = _FORMATS[str(info["codebase_version"])]
     return LeRobotFolder(
         root=root,
+        format=format_,
+        revision=_snapshot_revision(root),
         robot=robot if isinstance(robot, str) else None,
         files=tuple(_files(root)),
-        episodes=_read_episodes(root, info),
+        episodes=_read_episodes(root, info) if format_ == "lerobot-v3.0" else _read_v2_episodes(root, info),
     )
 
 
@@ -89,14 +99,30 @@ def _read_info(root: Path) -> Mapping[str, Any]:
         msg = f"{path} has no 'features'"
         raise NotADatasetError(msg, "this is not the info.json of a LeRobot dataset")
     version = info.get("codebase_version")
-    if version != "v3.0":
-        msg = f"{path} says codebase_version {version!r}; this collector uploads v3.0"
-        raise NotADatasetError(msg, "convert the dataset to v3.0 first")
+    if not isinstance(version, str) or version not in _FORMATS:
+        msg = f"{path} says codebase_version {version!r}; {', '.join(_FORMATS)} can be uploaded"
+        raise NotADatasetError(msg, "convert the dataset with LeRobot's own converters first")
+    _check_layout(root, version)
     for key in ("data_path", "video_path"):
         if not isinstance(info.get(key), str) and (key == "data_path" or info.get(key) is not None):
             msg = f"{path} has no usable {key!r}"
-            raise NotADatasetError(msg, "LeRobot v3.0 needs a path template there")
+            raise NotADatasetError(msg, f"LeRobot {version} needs a path template there")
     return info
+
+
+def _snapshot_revision(root: Path) -> str | None:
+    real = root.absolute()
+    return real.name if real.parent.name == "snapshots" and _COMMIT.fullmatch(real.name) else None
+
+
+def _check_layout(root: Path, version: str) -> None:
+    """A wrong label would send everybody to the other version's files."""
+    lines, tables = (root / EPISODES_FILE).is_file(), bool(_episode_tables(root))
+    claimed, other = (tables, lines) if version == "v3.0" else (lines, tables)
+    if other and not claimed:
+        layout = "v2.x" if version == "v3.0" else "v3.0"
+        msg = f"{root} says codebase_version {version}, but its episode table is that of {layout}"
+        raise NotADatasetError(msg, "correct the label in meta/info.json, or convert the files")
 
 
 def _cameras(info: Mapping[str, Any]) -> list[str]:
@@ -128,6 +154,14 @@ def _files(root: Path) -> Iterator[SourceFile]:
             raise NotADatasetError(msg, "replace the link by the folder itself")
         if real.is_file():
             yield SourceFile(path=relative.as_posix(), real=real, bytes=real.stat().st_size)
+
+
+def _read_v2_episodes(root: Path, info: Mapping[str, Any]) -> tuple[SourceEpisode, ...]:
+    lines = read_lines(root, info, _cameras(info) if info.get("video_path") else [])
+    return tuple(
+        SourceEpisode(index=line.index, length=line.length, tasks=line.tasks, rows=line.rows, videos=line.videos)
+        for line in lines
+    )
 
 
 def _read_episodes(root: Path, info: Mapping[str, Any]) -> tuple[SourceEpisode, ...]:

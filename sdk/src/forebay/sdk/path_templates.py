@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from forebay.sdk.errors import NotADatasetError
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
-_NUMBER = re.compile(r"(chunk_index|file_index)(?::0?(\d{1,2})d)?")
+_NUMBER = re.compile(r"(chunk_index|file_index|episode_chunk|episode_index)(?::0?(\d{1,2})d)?")
 
 
 def fill(template: str, values: Mapping[str, int | str], *, what: str) -> str:
@@ -25,8 +25,8 @@ def fill(template: str, values: Mapping[str, int | str], *, what: str) -> str:
             return str(values["video_key"])
         number = _NUMBER.fullmatch(field)
         if number is None or number.group(1) not in values:
-            msg = f"info.json: {what} {template!r} has the placeholder {{{field}}}, which LeRobot v3.0 does not know"
-            raise NotADatasetError(msg, "use chunk_index, file_index and (for videos) video_key")
+            msg = f"info.json: {what} {template!r} has the placeholder {{{field}}}, which this LeRobot version does not know"
+            raise NotADatasetError(msg, f"use {', '.join(sorted(values))}")
         return (
             f"{values[number.group(1)]:0{number.group(2) or 0}d}" if number.group(2) else str(values[number.group(1)])
         )

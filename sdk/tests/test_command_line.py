@@ -74,7 +74,7 @@ def test_every_help_has_an_example(command: str, capsys: pytest.CaptureFixture[s
     [
         (["jobs"], 3), (["why", "reach"], 3), (["watch", "--for", "1"], 3), (["dead", "list"], 3), (["lineage", "x"], 3),
         (["rebuild", "registry"], 3), (["model", "register", "m", "--job", "j"], 3), (["submit", str(EXAMPLES / "reach.yaml")], 3),
-        (["upload", str(EXAMPLES)], 1), (["upload", "/does/not/exist"], 1),
+        (["upload", str(EXAMPLES)], 3),
         (["rebuild", "nobody"], 2), (["run", "--", "true"], 2), (["nonsense"], 2), (["model", "release", "m"], 2),
         (["submit", "/does/not/exist.yaml"], 2), (["model", "evaluate", "m", "--metric", "loss=many"], 2),
         (["jobs", "--project", "No Such"], 2), (["dataset", "tag", "d", "t", "newest"], 2),
@@ -112,10 +112,38 @@ def test_an_upload_without_a_bus_keeps_its_events(
 ) -> None:
     """Files are there, events wait, the message says where, the exit code says why."""
     monkeypatch.setattr("forebay.cli.upload._DELIVER_WITHIN_S", 0.2)
+    (tmp_path / "home/pool").mkdir(parents=True)
     assert run(["upload", str(recording), "--dataset", "reach"]) == 3
     said = capsys.readouterr().err
     assert "6 events wait in" in said
     assert list((tmp_path / "home/outbox/collector.default").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("folder", [EXAMPLES, Path("/does/not/exist")])
+def test_a_folder_that_is_no_dataset_is_a_no(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 1, one sentence, and nothing is left behind in the outbox or the pool."""
+    (tmp_path / "home/pool").mkdir(parents=True)
+    assert run(["upload", str(folder)]) == 1
+    assert "next:" in capsys.readouterr().err
+    assert [path for path in (tmp_path / "home").rglob("*") if path.is_file()] == []
+
+
+def test_nothing_is_put_where_a_mount_will_hide_it(
+    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A JuiceFS pool that is not mounted takes no uploads: they would vanish under the mount."""
+    (tmp_path / "home/pool").mkdir(parents=True)
+    (tmp_path / "home/local.json").write_text(json.dumps({"pool_kind": "juicefs", "projects": ["lab"]}))
+    assert run(["upload", str(recording)]) == 3
+    assert "is not mounted" in capsys.readouterr().err
+    assert list((tmp_path / "home/pool").iterdir()) == []
+
+
+def test_a_project_without_a_key_is_a_no(recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said before anything is copied, with the command that makes the key."""
+    (tmp_path / "home/keys").mkdir(parents=True)
+    assert run(["upload", str(recording), "--project", "other"]) == 1
+    assert "forebay bus init --project other" in capsys.readouterr().err
 
 
 def test_a_relative_working_directory_is_beside_the_job_file() -> None:

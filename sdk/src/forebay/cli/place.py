@@ -30,6 +30,30 @@ class Place:
     nats_url: str
     project: str
     projects: tuple[str, ...]
+    pool_kind: str
+
+    def require_pool(self) -> None:
+        """Raise `Unreachable` when files put into the pool now would be lost from sight later.
+
+        A mount that comes up afterwards would hide them.
+        """
+        from forebay.runtime.errors import Unreachable  # noqa: PLC0415 help must not load it
+
+        pool = self.home / "pool"
+        there = pool.is_mount() if self.pool_kind == "juicefs" else pool.is_dir()
+        if not there:
+            what = "is not mounted" if self.pool_kind == "juicefs" else "does not exist"
+            raise Unreachable(f"the data pool {pool} {what}", "start it with: forebay up")
+
+    def require_key(self, source: Source) -> None:
+        """Raise `Refused` when this installation has keys, but none for the project."""
+        from forebay.runtime.errors import Refused  # noqa: PLC0415
+
+        key = self.key(source)
+        if key is not None and not key.exists():
+            known = ", ".join(self.projects) or "none"
+            message = f"project {self.project} has no key here (projects: {known})"
+            raise Refused("unknown-project", message, f"make one with: forebay bus init --project {self.project}")
 
     def key(self, source: Source) -> Path | None:
         """The key file of an identity; None for a server without keys (there is no keys folder)."""
@@ -68,7 +92,8 @@ def find_place(project: str | None) -> Place:
     projects = tuple(str(name) for name in local.get("projects", ()))
     chosen = project or settings.project or next(iter(projects), "default")
     url = settings.nats_url or str(local.get("nats_url") or "nats://127.0.0.1:4222")
-    return Place(home=home, nats_url=url, project=check_id(chosen), projects=projects)
+    kind = str(local.get("pool_kind") or "folder")
+    return Place(home=home, nats_url=url, project=check_id(chosen), projects=projects, pool_kind=kind)
 
 
 def _local(home: Path) -> dict[str, Any]:

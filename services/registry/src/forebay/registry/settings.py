@@ -12,8 +12,9 @@ class RegistrySettings(ServiceSettings):
 
     checkpoint_roots: str = ""
     """More folders that checkpoints may lie in, separated by ':'; `{project}` and `{job}` are filled in.
-    A job's own folder under the home is always allowed, nothing else is."""
+    A job's own folder and its imports under the home are always allowed, nothing else is."""
 
     def roots(self) -> tuple[str, ...]:
         own = str(self.home.absolute() / "jobs" / "{project}" / "{job}")
-        return (own, *(root for root in self.checkpoint_roots.split(os.pathsep) if root))
+        imported = str(self.home.absolute() / "imports" / "{project}" / "{job}")
+        return (own, imported, *(root for root in self.checkpoint_roots.split(os.pathsep) if root))

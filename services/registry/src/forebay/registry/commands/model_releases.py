@@ -6,10 +6,13 @@ a person says why. A rollback is a look-up of what the channel named before, plu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
-from forebay.contracts.v1.models import Channel, ModelReleased, ModelRolledBack
+from forebay.contracts.identifiers import content_digest
+from forebay.contracts.v1.models import Channel, GateResult, ModelReleased, ModelRolledBack
 from forebay.registry.domain.contradictions import within
+from forebay.registry.domain.gates import Policy, check, failed, policy_of
 from forebay.registry.domain.graph import get, written_to
 from forebay.registry.domain.names import CHANNELS
 from forebay.registry.domain.nodes import CHECKPOINT, MODEL, Node, local_id, model_id, name_and_number, release_id
@@ -26,7 +29,7 @@ _LIVE = ("canary", "production")
 
 
 def model_release(state: State, pending: Pending, request: Request) -> Outcome:
-    """Args {model, channel, number?, forced_reason?, previous?} or {model, channel, rollback: true, reason, number?}."""
+    """Args {model, channel, number?, forced_reason?, previous?, policy?} or {model, channel, rollback: true, reason, number?}."""
     project, name, channel = request.project, text(request, "model"), _channel(request)
     name = name.removeprefix(f"{MODEL}:")
     _refuse_while_moving(pending, project, name, channel)
@@ -44,8 +47,11 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
     forced = optional_text(request, "forced_reason")
     evaluation = latest_evaluation(evaluations_of(state, project, model))
     _refuse_broken(state, project, model)
+    policy = _policy(request)
+    gate = None if policy is None else check(policy, shown(evaluation, "metrics", {}), _live(state, project, name))
     if forced is None:
         _refuse_without_grounds(state, project, model, channel, evaluated=evaluation is not None)
+        _refuse_failing(name, number, gate)
     body = ModelReleased(
         model=name,
         number=number,
@@ -55,11 +61,47 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
         move=now.move + 1,
         evaluation=None if evaluation is None else local_id(evaluation.id),
         forced_reason=forced,
+        gate=gate,
+        policy_sha256=None if policy is None else content_digest(request.args["policy"]),
         by=request.by,
     )
     emit = Emit(project=project, body=body, dedupe=(name, channel, now.move + 1))
     result = _result(name, number, channel, now.current, now.move + 1, already=False)
-    return Outcome(result=result | {"evaluation": body.evaluation, "forced_reason": forced}, actions=(emit,))
+    said = {"evaluation": body.evaluation, "forced_reason": forced}
+    said["gate"] = None if gate is None else [one.model_dump(mode="json") for one in gate]
+    return Outcome(result=result | said, actions=(emit,))
+
+
+def _policy(request: Request) -> Policy | None:
+    if request.args.get("policy") is None:
+        return None
+    try:
+        return policy_of(request.args["policy"])
+    except ValueError as error:
+        raise Refused("bad-policy", f"the policy does not fit: {error}", "correct the policy file") from None
+
+
+def _live(state: State, project: str, name: str) -> dict[str, dict[str, float] | None]:
+    """Metrics of what each channel names now, from the evaluation of exactly that artefact."""
+    found: dict[str, dict[str, float] | None] = {}
+    for channel in CHANNELS:
+        current = pointer(state, project, name, channel).current
+        node = None if current is None else get(state, project, model_id(name, current))
+        evaluation = None if node is None else latest_evaluation(evaluations_of(state, project, node))
+        found[channel] = None if node is None else shown(evaluation, "metrics", {})
+    return found
+
+
+def _refuse_failing(name: str, number: int, gate: Sequence[GateResult] | None) -> None:
+    wrong = failed(gate or ())
+    if wrong:
+        raise Refused(
+            "gate-failed",
+            f"{name}@v{number} fails {len(wrong)} of {len(gate or ())} rules: "
+            + "; ".join(f"{one.metric} {one.rule}: {one.message}" for one in wrong),
+            "release another version, or force it with a recorded reason",
+            {"gate": [one.model_dump(mode="json") for one in gate or ()]},
+        )
 
 
 def _refuse_while_moving(pending: Pending, project: str, name: str, channel: str) -> None:

@@ -12,7 +12,7 @@ from forebay.registry.domain.contradictions import TERMINAL
 from forebay.registry.domain.graph import checkpoints_of, children, get
 from forebay.registry.domain.names import known, top, unknown
 from forebay.registry.domain.nodes import CHECKPOINT, JOB, MODEL, Node, job_id, local_id, model_id, name_and_number
-from forebay.registry.domain.resume import Save, overwritten, save_of, unverified_ahead
+from forebay.registry.domain.resume import Save, find_save, overwritten, save_of, unverified_ahead
 from forebay.registry.domain.view import facts_named, shown
 from forebay.registry.questions.models import version_of
 from forebay.registry.questions.request_args import optional_number, optional_text, text
@@ -51,7 +51,7 @@ def model_register(state: State, pending: Pending, request: Request) -> Outcome:
         step=save.step,
         uri=save.uri,
         artefact_sha256=save.digest,
-        datasets=tuple(one["pinned"] for one in inputs if one["kind"] == "dataset"),
+        datasets=tuple(one["pinned"] for one in inputs if one["kind"] == "dataset") or save.compatibility.datasets,
         base_models=tuple(one["pinned"] for one in inputs if one["kind"] == "model"),
         by=request.by,
     )
@@ -79,7 +79,7 @@ def _job(state: State, project: str, wanted: str) -> str:
 
 def _refuse_while_running(state: State, project: str, job: str) -> None:
     """The latest checkpoint of a job is known when its end has been read from the log, not before."""
-    if not facts_named(get(state, project, job_id(job)), *TERMINAL):
+    if not facts_named(get(state, project, job_id(job)), *TERMINAL, "CheckpointImported"):
         raise Refused(
             "verification-pending",
             f"job {job} has not ended, as far as the log is read here, so which checkpoint is its latest is not known",
@@ -109,13 +109,9 @@ def _latest(job: str, saves: list[Save]) -> Save:
 
 def _named(state: State, project: str, job: str, saves: list[Save], wanted: str) -> Save:
     """A checkpoint by id, by step, or by its folder; it must belong to the job."""
-    for save in saves:
-        if wanted in {save.id, f"{CHECKPOINT}:{save.id}", save.uri}:
-            return save
-    if wanted.isdecimal():
-        at_step = [save for save in saves if save.step == int(wanted)]
-        if at_step:
-            return max(at_step, key=lambda save: save.order)
+    found = find_save(saves, wanted)
+    if found is not None:
+        return found
     elsewhere = get(state, project, f"{CHECKPOINT}:{wanted.removeprefix(f'{CHECKPOINT}:')}")
     if elsewhere is not None:
         raise Refused(

@@ -11,13 +11,14 @@ asking again returns the recorded one.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import ValidationError
 
 from forebay.contracts.v1.models import Compatibility, ResumeDecided
 from forebay.registry.domain.graph import attempts_of, checkpoints_of, children, get
-from forebay.registry.domain.nodes import CHECKPOINT, attempt_id
+from forebay.registry.domain.nodes import CHECKPOINT, attempt_id, job_id
 from forebay.registry.domain.resume import (
     ResumePoint,
     Save,
@@ -27,15 +28,15 @@ from forebay.registry.domain.resume import (
     suspects,
     unverified_ahead,
 )
-from forebay.registry.domain.view import first_fact
-from forebay.registry.questions.request_args import flag, invalid, number, text
+from forebay.registry.domain.view import first_fact, shown
+from forebay.registry.questions.request_args import flag, invalid, number, optional_text, text
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Emit, Outcome, Pending, Request
 from forebay.runtime.state import State
 
 
 def resume_point(state: State, pending: Pending, request: Request) -> Outcome:
-    """Args {job, attempt, allow_cold_start?, compatibility?, skip_unverified?}."""
+    """Args {job, attempt, allow_cold_start?, compatibility?, skip_unverified?, checkpoint?}."""
     project, job, attempt = request.project, text(request, "job"), number(request, "attempt", 0, least=1)
     if attempt < 1:
         raise Refused("bad-request", "the argument 'attempt' is missing")
@@ -45,20 +46,15 @@ def resume_point(state: State, pending: Pending, request: Request) -> Outcome:
         return Outcome(result=_recorded(state, request, decided.values))
     if any((one.job, one.attempt) == (job, attempt) for one in pending.of(ResumeDecided, project)):
         raise Refused("not-stored-yet", f"attempt {attempt} of {job} is being decided", "ask again in a moment")
-    wanted = Wanted(
-        attempt=attempt,
-        allow_cold_start=flag(request, "allow_cold_start"),
-        compatibility=_compatibility(request),
-        skip_unverified=flag(request, "skip_unverified"),
-    )
+    wanted = wanted_of(state, request, job, attempt)
     if attempt > 1 and node is None and not wanted.skip_unverified:
         raise Refused(
             "verification-pending",
             f"the log is not read up to the start of attempt {attempt} of {job}, so saves before it may be unread",
             "ask again in a moment, or with skip_unverified to decide on what is known",
         )
-    saves = [save for one in checkpoints_of(state, project, job) if (save := save_of(one)) is not None]
-    waiting = None if wanted.skip_unverified else unverified_ahead(saves)
+    saves = saves_of(state, project, job)
+    waiting = None if wanted.skip_unverified else _waiting(saves, wanted)
     if waiting is not None:
         raise Refused(
             "verification-pending",
@@ -66,9 +62,51 @@ def resume_point(state: State, pending: Pending, request: Request) -> Outcome:
             "ask again in a moment, or with skip_unverified to pass over it",
             {"checkpoint": waiting.id, "step": waiting.step},
         )
-    point = decide_resume(saves, wanted, _suspects(state, project, job))
+    point = decide_resume(saves, wanted, suspects_of(state, project, job))
     emit = Emit(project=project, body=event_of(job, attempt, point), dedupe=(job, attempt))
-    return Outcome(result=_result(job, attempt, point), actions=(emit,))
+    return Outcome(result=result_of(job, attempt, point), actions=(emit,))
+
+
+def _waiting(saves: list[Save], wanted: Wanted) -> Save | None:
+    """The unchecked save that the answer depends on."""
+    begin = wanted.start_from
+    return begin if begin is not None and begin.status is None else unverified_ahead(saves)
+
+
+def wanted_of(state: State, request: Request, job: str, attempt: int) -> Wanted:
+    """What is asked, completed by what the job's owner wrote when it was submitted."""
+    node = get(state, request.project, job_id(job))
+    start = shown(node, "start_from")
+    begin = None if start is None else get(state, request.project, f"{CHECKPOINT}:{start}")
+    if start is not None and (begin is None or save_of(begin) is None):
+        raise Refused(
+            "unknown-checkpoint",
+            f"job {job} starts from checkpoint {start}, which nobody has written or imported",
+            "correct restart.start_from and submit again",
+        )
+    return Wanted(
+        attempt=attempt,
+        allow_cold_start=flag(request, "allow_cold_start"),
+        compatibility=_compatibility(request),
+        skip_unverified=flag(request, "skip_unverified"),
+        steps=_steps(shown(node, "parameters", {})),
+        named=optional_text(request, "checkpoint"),
+        start_from=None if begin is None else save_of(begin),
+    )
+
+
+_STEP_NAMES = ("steps", "total_steps", "max_steps", "num_train_steps")
+
+
+def _steps(parameters: dict[str, Any]) -> int | None:
+    """The length of the whole training, where a parameter of a usual name says it."""
+    found = [parameters[name] for name in _STEP_NAMES if name in parameters]
+    return found[0] if found and isinstance(found[0], int) and not isinstance(found[0], bool) else None
+
+
+def saves_of(state: State, project: str, job: str) -> list[Save]:
+    """Every save of a job that can be spoken of, imported ones included."""
+    return [save for one in checkpoints_of(state, project, job) if (save := save_of(one)) is not None]
 
 
 def _compatibility(request: Request) -> Compatibility:
@@ -78,7 +116,7 @@ def _compatibility(request: Request) -> Compatibility:
         raise invalid("compatibility", error) from None
 
 
-def _suspects(state: State, project: str, job: str) -> frozenset[str]:
+def suspects_of(state: State, project: str, job: str) -> frozenset[str]:
     attempts = [
         (node, sum(1 for _ in children(state, project, attempt, CHECKPOINT)))
         for _, attempt in attempts_of(state, project, job)
@@ -102,7 +140,7 @@ def event_of(job: str, attempt: int, point: ResumePoint) -> ResumeDecided:
     )
 
 
-def _result(job: str, attempt: int, point: ResumePoint) -> dict[str, Any]:
+def result_of(job: str, attempt: int, point: ResumePoint) -> dict[str, Any]:
     save: Save | None = point.save
     return {
         "job": job,
@@ -114,6 +152,7 @@ def _result(job: str, attempt: int, point: ResumePoint) -> dict[str, Any]:
         "digest": None if save is None else save.digest,
         "reasons": list(point.reasons),
         "skipped": [one.model_dump(mode="json") for one in point.skipped],
+        "conflicts": [asdict(one) for one in point.conflicts],
         "already": False,
     }
 
@@ -136,5 +175,6 @@ def _recorded(state: State, request: Request, values: dict[str, Any]) -> dict[st
             {"checkpoint": one, "step": step, "reason": reason}
             for one, step, reason in values.get("resume_skipped", [])
         ],
+        "conflicts": [],
         "already": True,
     }

@@ -244,7 +244,7 @@ def _overwritten(state: State, project: str, node: Node) -> Iterator[Contradicti
 
 def _of_model(state: State, project: str, node: Node) -> Iterator[Contradiction]:
     checkpoint = get(state, project, f"{CHECKPOINT}:{shown(node, 'checkpoint')}")
-    if not facts_named(checkpoint, "CheckpointWritten"):
+    if not facts_named(checkpoint, "CheckpointWritten", "CheckpointImported"):
         yield Contradiction(
             code="MODEL_WITHOUT_CHECKPOINT",
             subject=node.id,

@@ -8,7 +8,7 @@ from typing import Any
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.identifiers import canonical_json, stable_id
-from forebay.contracts.v1.models import CheckpointWritten, LineageContradictionFound
+from forebay.contracts.v1.models import CheckpointImported, CheckpointWritten, LineageContradictionFound
 from forebay.registry.domain.contradictions import Contradiction, around, within
 from forebay.registry.domain.graph import get
 from forebay.registry.domain.statements import STATEMENTS
@@ -23,13 +23,13 @@ def decide(state: State, pending: Pending, recorded: Recorded[EventBody]) -> Ite
     """Pure: the state already contains the event."""
     body, project = recorded.body, recorded.project
     actions: list[Action] = []
-    if isinstance(body, CheckpointWritten):
+    if isinstance(body, CheckpointWritten | CheckpointImported):
         actions.append(verification(project, body))
     actions += [publish(project, found) for found in _contradicted(state, project, body) if found.settled]
     return actions
 
 
-def verification(project: str, body: CheckpointWritten) -> Work:
+def verification(project: str, body: CheckpointWritten | CheckpointImported) -> Work:
     """The work item that checks one save. Its key holds what the check depends on."""
     return Work(
         kind=VERIFY,

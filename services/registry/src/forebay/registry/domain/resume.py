@@ -43,6 +43,10 @@ class Save:
     """None: written, but its files have not been checked yet."""
     findings: tuple[str, ...] = ()
     compatibility: Compatibility = field(default_factory=Compatibility)
+    imported: str | None = None
+    """`warm-start` or `resume` for a save that a person brought in."""
+    imported_reason: str | None = None
+    unknown: tuple[str, ...] = ()
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -50,13 +54,25 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """One thing that is not as it was when the checkpoint was made."""
+
+    what: Literal["dataset_version", "parameters", "code", "steps"]
+    made: str
+    wanted: str
+    forbids: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
     """The decision, ready to become ResumeDecided."""
 
-    mode: Literal["cold", "resume", "refused"]
+    mode: Literal["cold", "resume", "warm-start", "refused"]
     reasons: tuple[str, ...]
     save: Save | None = None
     skipped: tuple[SkippedCheckpoint, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +82,18 @@ class Wanted:
     attempt: int
     allow_cold_start: bool
     compatibility: Compatibility
-    skip_unverified: bool
+    skip_unverified: bool = False
+    steps: int | None = None
+    """How many steps the whole training shall have, where the job says so."""
+    named: str | None = None
+    """The one checkpoint that a person asks for: an id, a step, or its folder."""
+    start_from: Save | None = None
+    """Where the job's owner lets its first attempt begin."""
 
 
 def save_of(node: Node) -> Save | None:
     """The checkpoint of a node; None while no event has said where and what it is."""
-    written = facts_named(node, "CheckpointWritten")
+    written = facts_named(node, "CheckpointWritten", "CheckpointImported")
     if not written:
         return None
     return Save(
@@ -83,6 +105,9 @@ def save_of(node: Node) -> Save | None:
         status=shown(node, "status"),
         findings=tuple(shown(node, "findings", ())),
         compatibility=Compatibility.model_validate(shown(node, "compatibility", {})),
+        imported=shown(node, "imported"),
+        imported_reason=shown(node, "imported_reason"),
+        unknown=tuple(shown(node, "unknown", ())),
     )
 
 
@@ -120,19 +145,34 @@ def overwritten(saves: Sequence[Save]) -> dict[str, str]:
     return found
 
 
-def conflicts(wanted: Compatibility, made: Compatibility) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(what forbids resuming, what is only worth saying)."""
-    forbids: list[str] = []
-    says: list[str] = []
-    if wanted.datasets and made.datasets and sorted(wanted.datasets) != sorted(made.datasets):
-        forbids.append(f"dataset {_names(made.datasets)} → {_names(wanted.datasets)}")
-    elif wanted.datasets and not made.datasets:
-        says.append("the checkpoint does not say which dataset version it was trained on")
-    if _differ(wanted.parameters_sha256, made.parameters_sha256):
-        forbids.append(f"parameters {_head(made.parameters_sha256)} → {_head(wanted.parameters_sha256)}")
-    if _differ(wanted.code_revision, made.code_revision):
-        says.append(f"code {made.code_revision} → {wanted.code_revision}: resumed with other code")
-    return tuple(forbids), tuple(says)
+def conflicts(wanted: Wanted, save: Save) -> tuple[Conflict, ...]:
+    """What differs between the run that asks and the one that saved, each by name."""
+    ask, made = wanted.compatibility, save.compatibility
+    found: list[Conflict] = []
+    if ask.datasets and made.datasets and sorted(ask.datasets) != sorted(made.datasets):
+        found.append(_conflict("dataset_version", _names(made.datasets), _names(ask.datasets), "dataset {} → {}"))
+    if _differ(ask.parameters_sha256, made.parameters_sha256):
+        before, after = _head(made.parameters_sha256), _head(ask.parameters_sha256)
+        found.append(_conflict("parameters", before, after, "parameters {} → {}"))
+    if _differ(ask.code_revision, made.code_revision):
+        before, after = str(made.code_revision), str(ask.code_revision)
+        said = "code {} → {}: resumed with other code"
+        found.append(_conflict("code", before, after, said, forbids=False))
+    if wanted.steps is not None and wanted.steps <= save.step:
+        said = "step {} is saved and {} are wanted: nothing to do"
+        found.append(_conflict("steps", str(save.step), str(wanted.steps), said, forbids=wanted.named is not None))
+    return tuple(found)
+
+
+def _conflict(
+    what: Literal["dataset_version", "parameters", "code", "steps"],
+    made: str,
+    wanted: str,
+    said: str,
+    *,
+    forbids: bool = True,
+) -> Conflict:
+    return Conflict(what=what, made=made, wanted=wanted, forbids=forbids, message=said.format(made, wanted))
 
 
 def _differ(wanted: str | None, made: str | None) -> bool:
@@ -147,6 +187,17 @@ def _head(digest: str | None) -> str:
     return (digest or "")[:12]
 
 
+def _remarks(wanted: Wanted, save: Save) -> list[str]:
+    """What is worth saying about a save that is used."""
+    found = [one.message for one in conflicts(wanted, save)]
+    if wanted.compatibility.datasets and not save.compatibility.datasets:
+        found.append("the checkpoint does not say which dataset version it was trained on")
+    if save.imported is not None:
+        unknown = f"; unknown: {', '.join(save.unknown)}" if save.unknown else ""
+        found.append(f"imported as {save.imported}: {save.imported_reason or 'no reason given'}{unknown}")
+    return found
+
+
 def unverified_ahead(saves: Sequence[Save]) -> Save | None:
     """The newest written save that nobody has checked yet, if it could still win."""
     gone = overwritten(saves)
@@ -159,6 +210,8 @@ def unverified_ahead(saves: Sequence[Save]) -> Save | None:
 def decide_resume(saves: Sequence[Save], wanted: Wanted, suspect: frozenset[str] = frozenset()) -> ResumePoint:
     """The resume point of one attempt. Pure, and every checkpoint passed over is named with its reason."""
     gone = overwritten(saves)
+    if wanted.named is not None:
+        return _named(saves, wanted, gone, suspect)
     skipped: list[SkippedCheckpoint] = []
     usable: list[Save] = []
     for save in sorted(saves, key=lambda one: one.order, reverse=True):
@@ -176,14 +229,44 @@ def decide_resume(saves: Sequence[Save], wanted: Wanted, suspect: frozenset[str]
         if save.order > chosen.order
     ]
     skipped = sorted(skipped, key=lambda one: -one.step)[:_MAX_SKIPPED]
-    _, says = conflicts(wanted.compatibility, chosen.compatibility)
-    reasons = [f"resumed from step {chosen.step} (checkpoint {chosen.id}, written by attempt {chosen.attempt})"]
+    newer = [f"step {one.step} skipped: {one.reason}" for one in skipped if one.step >= chosen.step]
+    return ResumePoint(
+        mode="resume",
+        reasons=(*_grounds(wanted, chosen), *newer),
+        save=chosen,
+        skipped=tuple(skipped),
+        conflicts=conflicts(wanted, chosen),
+    )
+
+
+def _grounds(wanted: Wanted, chosen: Save) -> list[str]:
+    origin = f"written by attempt {chosen.attempt}" if chosen.imported is None else "imported"
+    reasons = [f"resumed from step {chosen.step} (checkpoint {chosen.id}, {origin})"]
     if chosen.status == "inexact":
         reasons.append(_inexact(chosen))
-    reasons += says
-    newer = [one for one in skipped if one.step >= chosen.step]
-    reasons += [f"step {one.step} skipped: {one.reason}" for one in newer]
-    return ResumePoint(mode="resume", reasons=tuple(reasons), save=chosen, skipped=tuple(skipped))
+    return reasons + _remarks(wanted, chosen)
+
+
+def find_save(saves: Sequence[Save], wanted: str) -> Save | None:
+    """The save that a person means: by id, by folder, else the last one of that step."""
+    exact = [save for save in saves if wanted in {save.id, f"checkpoint:{save.id}", save.uri}]
+    if not exact and wanted.isdecimal():
+        exact = [save for save in saves if save.step == int(wanted)]
+    return max(exact, key=lambda save: save.order, default=None)
+
+
+def _named(saves: Sequence[Save], wanted: Wanted, gone: dict[str, str], suspect: frozenset[str]) -> ResumePoint:
+    """A checkpoint that a person asks for is taken or refused; nothing else is taken in its place."""
+    save = find_save(saves, wanted.named or "")
+    if save is None:
+        return ResumePoint(mode="refused", reasons=(f"there is no checkpoint {wanted.named!r}",))
+    differs = conflicts(wanted, save)
+    why = _unusable(save, wanted, gone, suspect)
+    if why is None:
+        return ResumePoint(mode="resume", reasons=tuple(_grounds(wanted, save)), save=save, conflicts=differs)
+    reasons = [f"step {save.step} (checkpoint {save.id}) was asked for and is refused: {why}"]
+    reasons += [one.message for one in differs if one.message not in why]
+    return ResumePoint(mode="refused", reasons=tuple(reasons), conflicts=differs)
 
 
 def _inexact(save: Save) -> str:
@@ -199,14 +282,38 @@ def _unusable(save: Save, wanted: Wanted, gone: dict[str, str], suspect: frozens
         return ": ".join([_WHY_NOT[save.status], *(["; ".join(save.findings)] if save.findings else [])])
     if save.id in suspect:
         return f"suspect: {CRASHES_BEFORE_SUSPECT} attempts loaded it and died without saving"
-    forbids, _ = conflicts(wanted.compatibility, save.compatibility)
-    if forbids:
-        return f"made with other inputs: {'; '.join(forbids)}; a new run may start from it"
-    return None
+    return _unfit(save, wanted)
+
+
+def _unfit(save: Save, wanted: Wanted) -> str | None:
+    """Why a whole save is not one to continue from."""
+    if save.imported == "warm-start":
+        return "imported for a warm start only; a new run may start from it (restart.start_from)"
+    forbids = [one.message for one in conflicts(wanted, save) if one.forbids]
+    return f"made with other inputs: {'; '.join(forbids)}; a new run may start from it" if forbids else None
+
+
+WARM = ("complete", "inexact", "weights-only")
+
+
+def _start(wanted: Wanted, save: Save, skipped: tuple[SkippedCheckpoint, ...]) -> ResumePoint:
+    """The first attempt of a job whose owner named a checkpoint to begin with."""
+    if save.status not in WARM:
+        found = "; ".join(save.findings) or save.status or "its files are not verified"
+        reason = f"the job starts from {save.id}, which cannot be used: {found}"
+        return ResumePoint(mode="refused", reasons=(reason,), skipped=skipped)
+    said = _remarks(wanted, save)
+    fits = save.status != "weights-only" and not any(one.forbids for one in conflicts(wanted, save))
+    if save.imported == "resume" and fits:
+        return ResumePoint(mode="resume", reasons=tuple(_grounds(wanted, save)), save=save, skipped=skipped)
+    reason = f"warm start from step {save.step} of {save.id}: its weights, at step 0 and with a fresh optimizer"
+    return ResumePoint(mode="warm-start", reasons=(reason, *said), save=save, skipped=skipped)
 
 
 def _without(wanted: Wanted, skipped: tuple[SkippedCheckpoint, ...]) -> ResumePoint:
     said = tuple(f"step {one.step} skipped: {one.reason}" for one in skipped)
+    if wanted.start_from is not None and (wanted.attempt == 1 or wanted.allow_cold_start):
+        return _start(wanted, wanted.start_from, skipped)
     if wanted.attempt == 1 and not skipped:
         return ResumePoint(mode="cold", reasons=("first attempt, and no checkpoint is on record",))
     if wanted.attempt == 1 or wanted.allow_cold_start:

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.contracts.identifiers import canonical_json
-from forebay.registry.domain.nodes import ATTEMPT, CHECKPOINT, EPISODE, JOB, Fact, Link, Node, local_id, type_of
+from forebay.registry.domain.nodes import (
+    ATTEMPT,
+    CHECKPOINT,
+    DATASET,
+    EPISODE,
+    JOB,
+    Fact,
+    Link,
+    Node,
+    local_id,
+    type_of,
+)
 from forebay.registry.domain.statements import REPEATABLE, STATEMENTS
 
 _RANK = {body.event: rank for rank, body in enumerate(STATEMENTS)}
@@ -93,14 +104,17 @@ _JOB_STATES = (
     ("JobFailed", "FAILED"),
     ("JobCancelled", "CANCELLED"),
     ("JobSubmitted", "SUBMITTED"),
+    ("CheckpointImported", "IMPORTED"),
 )
 _ATTEMPT_STATES = (
     ("AttemptEnded", "ENDED"),
     ("AttemptStarted", "RUNNING"),
     ("PreflightFailed", "PREFLIGHT_FAILED"),
     ("WorkloadAdmitted", "ADMITTED"),
+    ("CheckpointImported", "IMPORTED"),
 )
-_STATES = {EPISODE: _EPISODE_STATES, JOB: _JOB_STATES, ATTEMPT: _ATTEMPT_STATES}
+_DATASET_STATES = (("DatasetVersionRemoved", "removed"), ("DatasetVersionCommitted", "committed"))
+_STATES = {EPISODE: _EPISODE_STATES, DATASET: _DATASET_STATES, JOB: _JOB_STATES, ATTEMPT: _ATTEMPT_STATES}
 
 
 def state_of(node: Node) -> str:
@@ -134,12 +148,23 @@ def _evaluation_title(node: Node) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in metrics)
 
 
+def _dataset_title(node: Node) -> str:
+    counts = f"{shown(node, 'episode_count')} episodes, {shown(node, 'frame_count')} frames"
+    return f"{counts}, removed" if state_of(node) == "removed" else counts
+
+
+def _checkpoint_title(node: Node) -> str:
+    imported = shown(node, "imported")
+    origin = "" if imported is None else f", imported as {imported}"
+    return f"step {shown(node, 'step')}, {state_of(node)}{origin}"
+
+
 _TITLES: dict[str, Callable[[Node], str]] = {
     "episode": _episode_title,
-    "dataset": lambda node: f"{shown(node, 'episode_count')} episodes, {shown(node, 'frame_count')} frames",
+    "dataset": _dataset_title,
     "job": state_of,
     "attempt": _attempt_title,
-    "checkpoint": lambda node: f"step {shown(node, 'step')}, {state_of(node)}",
+    "checkpoint": _checkpoint_title,
     "model": lambda node: f"step {shown(node, 'step')} of job {shown(node, 'job')}",
     "evaluation": _evaluation_title,
     "release": lambda node: f"{shown(node, 'action')} of v{shown(node, 'number')}",

@@ -1,6 +1,6 @@
 """Checks the files of one save against its event: digests, header arithmetic, layout.
 
-Started by `decide` for each CheckpointWritten. It reads only inside the folders it
+Started by `decide` for each CheckpointWritten and CheckpointImported. It reads only inside the folders it
 was given, because the event comes from a training job and may name anything. Every
 answer is a status with findings; only trouble of the storage itself is retried.
 """
@@ -11,14 +11,20 @@ import asyncio
 import errno
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from forebay.contracts.v1.models import CheckpointFile, CheckpointVerified, CheckpointWritten, checkpoint_digest
+from forebay.contracts.v1.models import (
+    CheckpointFile,
+    CheckpointImported,
+    CheckpointVerified,
+    CheckpointWritten,
+    checkpoint_digest,
+)
 from forebay.registry.domain.checkpoint_layout import (
     STATE_FILES,
     Status,
@@ -43,6 +49,15 @@ _MAX_ENTRIES = 100_000
 _STORAGE_TROUBLE = frozenset({errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN})
 
 
+Saved = CheckpointWritten | CheckpointImported
+
+
+def _save(payload: Mapping[str, Any]) -> Saved:
+    """The event that the work item was made from; only an import says where its files lay before."""
+    body = CheckpointImported if "source" in payload else CheckpointWritten
+    return body.model_validate(payload)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What the files are, and why."""
@@ -58,7 +73,7 @@ class CheckpointVerifier:
         self._roots = tuple(roots)
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:  # noqa: ARG002 a worker's signature
-        body = CheckpointWritten.model_validate(item.payload)
+        body = _save(item.payload)
         roots = [Path(root.replace("{project}", item.project).replace("{job}", body.job)) for root in self._roots]
         try:
             verdict = await asyncio.to_thread(verify, body, roots)
@@ -69,13 +84,13 @@ class CheckpointVerifier:
         return [emit_of(item.project, body, verdict)]
 
 
-def emit_of(project: str, body: CheckpointWritten, verdict: Verdict) -> Emit:
+def emit_of(project: str, body: Saved, verdict: Verdict) -> Emit:
     """CheckpointVerified for one save; said once for one content."""
     found = tuple(finding[:_MAX_FINDING] for finding in verdict.findings[:_MAX_FINDINGS])
     verified = CheckpointVerified(
         checkpoint=body.checkpoint,
         job=body.job,
-        attempt=body.attempt,
+        attempt=body.attempt if isinstance(body, CheckpointWritten) else 0,
         step=body.step,
         status=verdict.status,
         findings=found,
@@ -83,7 +98,7 @@ def emit_of(project: str, body: CheckpointWritten, verdict: Verdict) -> Emit:
     return Emit(project=project, body=verified, dedupe=(body.checkpoint, body.uri, body.digest))
 
 
-def verify(body: CheckpointWritten, roots: Sequence[Path]) -> Verdict:
+def verify(body: Saved, roots: Sequence[Path]) -> Verdict:
     """Check one save. Blocking; raises OSError only for trouble of the storage."""
     folder = _folder(body.uri, roots)
     if isinstance(folder, Verdict):
@@ -91,7 +106,7 @@ def verify(body: CheckpointWritten, roots: Sequence[Path]) -> Verdict:
     return _unfinished(body, folder) or _changed(body, folder) or _judged(body, folder)
 
 
-def _unfinished(body: CheckpointWritten, folder: Path) -> Verdict | None:
+def _unfinished(body: Saved, folder: Path) -> Verdict | None:
     """Not there, not safe to look at, or still being written."""
     unsafe = tuple(f"{file.path}: {why}" for file in body.files if (why := unsafe_path(file.path)))
     if unsafe:
@@ -103,7 +118,7 @@ def _unfinished(body: CheckpointWritten, folder: Path) -> Verdict | None:
     return None if marker is None else Verdict("incomplete", (f"marked in progress: {marker}",))
 
 
-def _changed(body: CheckpointWritten, folder: Path) -> Verdict | None:
+def _changed(body: Saved, folder: Path) -> Verdict | None:
     """The files are not those of the event."""
     if checkpoint_digest(body.files) != body.digest:
         return Verdict("corrupt", ("the event's digest is not the digest of the files it lists",))
@@ -113,7 +128,7 @@ def _changed(body: CheckpointWritten, folder: Path) -> Verdict | None:
     return Verdict("missing" if all("not there" in problem for problem in problems) else "corrupt", problems)
 
 
-def _judged(body: CheckpointWritten, folder: Path) -> Verdict:
+def _judged(body: Saved, folder: Path) -> Verdict:
     """The files are those of the event; say whether they are whole and what they hold."""
     names = frozenset(file.path for file in body.files)
     broken = _broken(folder, names)

@@ -1,0 +1,90 @@
+"""Release gates: what the metrics of a version must be, alone or next to what is live now.
+
+A policy is a list of rules that its owner keeps in a file; the rules and what they
+found go into the release's event, so the decision can be read years later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from forebay.contracts.v1.models import GateResult
+
+Metrics = Mapping[str, float]
+Compared = Literal["candidate", "canary", "production"]
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One metric and its bound; with `compared_with` the bound is added to that version's own value."""
+
+    metric: str
+    at_least: float | None = None
+    at_most: float | None = None
+    compared_with: Compared | None = None
+
+    def __post_init__(self) -> None:
+        bounds = [bound for bound in (self.at_least, self.at_most) if bound is not None]
+        if len(bounds) != 1 or not math.isfinite(bounds[0]):
+            raise ValueError(f"rule for {self.metric!r}: write either at_least or at_most, with a finite number")
+
+    @property
+    def words(self) -> str:
+        sign, bound = ("<=", self.at_most) if self.at_least is None else (">=", self.at_least)
+        if self.compared_with is None:
+            return f"{sign} {bound:g}"
+        return f"{sign} {self.compared_with} {'-' if (bound or 0) < 0 else '+'} {abs(bound or 0):g}"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A gate: every rule has to hold."""
+
+    rules: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.rules) <= 50:
+            raise ValueError(f"a policy has 1 to 50 rules, not {len(self.rules)}")
+
+
+def policy_of(value: object) -> Policy:
+    """Read a policy; raises ValueError with what does not fit."""
+    try:
+        return msgspec.convert(value, Policy)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def check(policy: Policy, metrics: Metrics, live: Mapping[str, Metrics | None]) -> tuple[GateResult, ...]:
+    """Every rule with what it found. `live` holds the metrics of what each channel names; None: nothing is there."""
+    return tuple(_check(rule, metrics, live) for rule in policy.rules)
+
+
+def _check(rule: Rule, metrics: Metrics, live: Mapping[str, Metrics | None]) -> GateResult:
+    found = metrics.get(rule.metric)
+    bound = rule.at_least if rule.at_least is not None else rule.at_most
+    needed: float | None = bound
+    if rule.compared_with is not None:
+        other = live.get(rule.compared_with)
+        if other is None and found is not None:
+            return _result(rule, found, None, passed=True, why=f"nothing is in {rule.compared_with} to compare with")
+        base = None if other is None else other.get(rule.metric)
+        needed = None if base is None or bound is None else base + bound
+        if base is None:
+            why = f"what {rule.compared_with} names has no {rule.metric}, so it cannot be compared"
+            return _result(rule, found, None, passed=False, why=why)
+    if found is None or needed is None:
+        return _result(rule, None, needed, passed=False, why=f"the evaluation has no {rule.metric}")
+    passed = found >= needed if rule.at_least is not None else found <= needed
+    why = f"{rule.metric} is {found:g}, {'at least' if rule.at_least is not None else 'at most'} {needed:g} is needed"
+    return _result(rule, found, needed, passed=passed, why=why)
+
+
+def _result(rule: Rule, found: float | None, needed: float | None, *, passed: bool, why: str) -> GateResult:
+    return GateResult(metric=rule.metric, rule=rule.words, found=found, needed=needed, passed=passed, message=why)
+
+
+def failed(results: Iterable[GateResult]) -> Sequence[GateResult]:
+    return [one for one in results if not one.passed]

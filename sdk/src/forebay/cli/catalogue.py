@@ -51,7 +51,7 @@ PROVIDERS: tuple[Provider, ...] = (
         name="upload",
         panel=_DATA,
         module="forebay.cli.upload",
-        commands={"upload": "Upload a LeRobot v3.0 folder into a dataset."},
+        commands={"upload": "Upload a LeRobot folder into a dataset."},
     ),
     Provider(
         name="datasets",

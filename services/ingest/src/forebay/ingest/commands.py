@@ -53,7 +53,10 @@ def validate(
 
 
 def _inspect(path: Path) -> Report:
-    from forebay.ingest.inspection import inspect  # noqa: PLC0415 pyarrow and PyAV would slow every command's start
+    from forebay.ingest.adapters import decoders  # noqa: PLC0415 other commands do without
+
+    decoders.warm_up()
+    from forebay.ingest.inspection import inspect  # noqa: PLC0415 NumPy would slow every command's start
 
     bars: dict[str, TaskID] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
-from forebay.ingest.adapters.parquet_tables import ParquetTable, plain_columns
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json
 from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.recording import Episode, Info, Window
 from forebay.ingest.errors import IngestError, UnreadableFileError, UnsafePathError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 EPISODES_FOLDER = "meta/episodes"
 TASKS_FILE = "meta/tasks.parquet"
@@ -69,6 +69,8 @@ class EpisodeTable:
         self.episodes = sorted(usable, key=lambda episode: episode.index)
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
+        from forebay.ingest.adapters.parquet_tables import ParquetTable, plain_columns  # noqa: PLC0415 only decoders load it
+
         with ParquetTable(self._folder.path(name)) as table:
             wanted = [*_COUNTS, *self._camera_columns()]
             missing = [column for column in wanted if column not in table.schema.names]
@@ -206,6 +208,8 @@ def read_tasks(folder: DatasetFolder) -> tuple[dict[int, str] | None, list[Breac
                 message=f"{TASKS_FILE} is {text}",
             )
         ]
+    from forebay.ingest.adapters.parquet_tables import ParquetTable, plain_columns  # noqa: PLC0415 only decoders load it
+
     try:
         with ParquetTable(folder.path(TASKS_FILE)) as table:
             if table.doubled:
@@ -222,7 +226,9 @@ def read_tasks(folder: DatasetFolder) -> tuple[dict[int, str] | None, list[Breac
 
 def _text_column(schema: pa.Schema) -> str | None:
     """The column of texts: named `task`, or the nameless index that pandas writes."""
-    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+    from pyarrow import types  # noqa: PLC0415 only decoders load it
+
+    texts = [f.name for f in schema if types.is_string(f.type) or types.is_large_string(f.type)]
     return next((name for name in ("task", "__index_level_0__") if name in texts), texts[0] if texts else None)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import sqlite3
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Any
 
 from forebay.contracts.parts import SERVICES
@@ -12,11 +14,13 @@ from forebay.contracts.subjects import DEAD_STREAM
 from forebay.runtime.client import Client
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.runtime.log import LogReader
+from forebay.runtime.rebuild import rebuild
 
 from tests.chaos.story import EPISODES, PROJECT, Story
 from tests.servers.installation import Installation
 
 _ONCE_PER_JOB = ("JobSubmitted", "LeaseGranted", "JobGateOpened", "JobSucceeded", "LeaseReleased")
+_SHOWN = 5
 _ONCE_PER_ATTEMPT = ("WorkloadAdmitted", "AttemptStarted", "AttemptEnded", "PreflightReported", "PreflightPassed")
 
 
@@ -57,7 +61,7 @@ async def examine(place: Installation, client: Client, story: Story) -> Findings
     _, dead = await LogReader(client.nc, DEAD_STREAM).ends()
     if dead:
         found.problems.append(f"{dead} dead letters")
-    await _check_digests(place, found)
+    await _check_digests(place, client, found)
     return found
 
 
@@ -132,10 +136,10 @@ def _check_starts(place: Installation, story: Story, found: Findings) -> None:
             found.problems.append(f"{job}: its command was started for attempts {starts}")
 
 
-async def _check_digests(place: Installation, found: Findings) -> None:
-    """A fresh fold of the log has the digest of the live store."""
-    done = await asyncio.gather(*(place.cli("rebuild", part, "--project", PROJECT, "--json") for part in SERVICES))
-    for part, ran in zip(SERVICES, done, strict=True):
+async def _check_digests(place: Installation, client: Client, found: Findings) -> None:
+    """A fresh fold of the log has the digest of the live store; else the documents that differ are named."""
+    for part in SERVICES:
+        ran = await place.cli("rebuild", part, "--project", PROJECT, "--json")
         if ran.code not in {0, 1} or not ran.out.strip():
             found.problems.append(f"rebuild of {part} failed ({ran.code}): {ran.err.strip()}")
             continue
@@ -143,3 +147,19 @@ async def _check_digests(place: Installation, found: Findings) -> None:
         found.digests[str(part)] = str(result["live_digest"])
         if not result["equal"]:
             found.problems.append(f"{part}: rebuilt {result['rebuilt_digest']}, live {result['live_digest']}")
+            found.problems += await _differences(place, client, part)
+
+
+async def _differences(place: Installation, client: Client, part: str) -> list[str]:
+    """Documents that a fresh fold and the live store do not share, the first few of them in full."""
+    (point,) = (point for point in entry_points(group="forebay.services") if point.name == part)
+    fresh = place.home.root / f"{part}.rebuilt.sqlite"
+    await rebuild(point.load()(), client.batches(), fresh)
+    rows = []
+    for file in (place.home.store(part), fresh):
+        with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as store:
+            kept = store.execute("SELECT kind, key, body FROM documents WHERE kind NOT LIKE '\\_%' ESCAPE '\\'")
+            rows.append({(kind, key): body for kind, key, body in kept})
+    live, folded = rows
+    names = sorted(name for name in live.keys() | folded.keys() if live.get(name) != folded.get(name))
+    return [f"{part} {name}: live {live.get(name)!r}, folded {folded.get(name)!r}" for name in names[:_SHOWN]]

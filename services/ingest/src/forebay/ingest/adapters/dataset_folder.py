@@ -1,7 +1,8 @@
 """Files of one dataset folder, opened only when they really lie inside it.
 
-Links are followed only where their target stays inside the folder; devices and
-pipes are not files. Nothing outside is ever opened.
+Links are followed only where their target stays inside the folder, or, in a snapshot
+of a Hugging Face cache, inside that cache's own `blobs`; devices and pipes are not
+files. Nothing outside is ever opened.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from forebay.ingest.domain.path_template import safe_relative
@@ -18,13 +20,31 @@ from forebay.ingest.errors import UnreadableFileError, UnsafePathError
 _POINTER_HEAD = b"version https://git-lfs.github.com/spec/v1"
 _POINTER_LIMIT = 1024
 MAX_JSON_BYTES = 256 << 20
+_ARRIVING = re.compile(r".*\.(part|partial|incomplete|filepart|crdownload|tmp)")
+"""Names that tools give to files until these are whole."""
+_CONTENT = (".parquet", ".mp4", ".json", ".jsonl")
+
+
+def blobs_of(root: Path) -> Path | None:
+    """The blobs of the Hugging Face cache that `root` is a snapshot in; None for any other folder."""
+    cache = root.parent.parent
+    blobs = cache / "blobs"
+    if root.parent.name != "snapshots" or blobs.is_symlink() or not blobs.is_dir():
+        return None
+    return blobs.resolve()
 
 
 class DatasetFolder:
     """The files below one root, as they were when the folder was opened."""
 
+    far: frozenset[str] = frozenset()
+    """Files that are not on this machine; `near` brings one here."""
+
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
+        self._blobs = blobs_of(self.root)
+        self.stamps: dict[str, tuple[int, int]] = {}
+        """Relative path -> size and time of the last change."""
         self.files: dict[str, int] = {}
         """Relative path -> size of every regular file."""
         self.refused: dict[str, str] = {}
@@ -35,9 +55,11 @@ class DatasetFolder:
     def _take(self, name: str, path: Path) -> None:
         try:
             safe_relative(name)
-            if path.is_symlink() and not path.resolve().is_relative_to(self.root):
+            if path.is_symlink() and not self._inside(path):
                 self.refused[name] = "it is a link out of the folder"
                 return
+            if self._blobs is not None and path.is_symlink() and not path.exists():
+                return  # the cache has its name, not yet its content: whoever needs it says that it is missing
             status = path.stat()
         except UnsafePathError as error:
             self.refused[name] = str(error)
@@ -46,18 +68,40 @@ class DatasetFolder:
         else:
             if stat.S_ISREG(status.st_mode):
                 self.files[name] = status.st_size
+                self.stamps[name] = (status.st_size, status.st_mtime_ns)
             elif stat.S_ISDIR(status.st_mode):
                 self.refused[name] = "it is a link to a folder"
             else:
                 self.refused[name] = "it is no regular file"
 
+    def _inside(self, path: Path) -> bool:
+        real = path.resolve()
+        return real.is_relative_to(self.root) or (self._blobs is not None and real.is_relative_to(self._blobs))
+
     def path(self, name: str) -> Path:
         """Where a file lies; raises `UnsafePathError` when its name or a link leaves the folder."""
         path = self.root / safe_relative(name)
-        if not path.resolve().is_relative_to(self.root):
+        if not self._inside(path):
             msg = f"{name!r} is a link out of the dataset's folder"
             raise UnsafePathError(msg)
         return path
+
+    def near(self, name: str) -> AbstractContextManager[Path]:
+        """The file on this machine, for as long as the context is open."""
+        return nullcontext(self.path(name))
+
+    def arriving(self) -> list[str]:
+        """Files that some tool is still bringing: they bear the names of unfinished ones."""
+        found = [name for name in self.files if _ARRIVING.fullmatch(name)]
+        if self._blobs is not None:
+            found += [path.name for path in self._blobs.iterdir() if _ARRIVING.fullmatch(path.name)]
+        return sorted(found)
+
+    def changed(self) -> list[str]:
+        """Files of the dataset that came, went, grew or shrank since it was opened: somebody is writing here."""
+        now = DatasetFolder(self.root).stamps
+        names = (name for name in now.keys() | self.stamps.keys() if name.endswith(_CONTENT))
+        return sorted(name for name in names if now.get(name) != self.stamps.get(name))
 
     def read(self, name: str, limit: int = MAX_JSON_BYTES) -> bytes:
         """A small file, whole."""

@@ -111,6 +111,57 @@ def check_missing(
     return found
 
 
+def check_info_missing(files: int, arriving: list[str]) -> list[Breach]:
+    """A dataset whose description has not come yet: the rest of it is there."""
+    return [
+        Breach(
+            rule=rules.MISSING_FILE,
+            file=INFO_FILE,
+            expected="the file",
+            found=f"{files} other files",
+            message=f"{INFO_FILE} is missing in our copy, while {files} files of a dataset are there",
+        ),
+        *check_arriving(arriving),
+    ]
+
+
+def check_arriving(arriving: list[str]) -> list[Breach]:
+    """Unfinished files beside missing ones: the transfer goes on, or was given up."""
+    if not arriving:
+        return []
+    return [
+        Breach(
+            rule=rules.MISSING_FILE,
+            episodes=(),
+            file=arriving[0],
+            expected="whole files",
+            found=f"{len(arriving)} unfinished",
+            message=f"{len(arriving)} files are still arriving ({listed(arriving[:3])}); wait for the transfer, then look again",
+        )
+    ]
+
+
+def unsettle(breaches: list[Breach], changed: list[str], users: Mapping[str, list[int]]) -> list[Breach]:
+    """Of files that changed while they were looked at nothing is known but that they are not whole yet."""
+    if not changed:
+        return breaches
+    broken = {rules.PARQUET_UNREADABLE.id, rules.VIDEO_UNREADABLE.id}
+    hit = sorted({index for name in changed for index in users.get(name, ())})
+    kept = [breach for breach in breaches if breach.rule.id not in broken or breach.file not in changed]
+    return [
+        *kept,
+        Breach(
+            rule=rules.MISSING_FILE,
+            episodes=None if any(name.startswith("meta/") for name in changed) else tuple(hit),
+            file=changed[0],
+            expected="a folder that nobody writes to",
+            found=f"{len(changed)} files changed",
+            message=f"{len(changed)} files changed while they were looked at ({listed(changed[:3])}): "
+            "the dataset is still being written; look again when that is over",
+        ),
+    ]
+
+
 def relocate(missing: list[str], present: list[str]) -> dict[str, str]:
     """For each missing file, the only present one with the same path below its first folder."""
     tails: dict[str, list[str]] = {}

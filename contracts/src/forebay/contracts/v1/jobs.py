@@ -59,6 +59,8 @@ class JobSpec(Value):
     parameters: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Hyper-parameters for lineage; the command receives them as FOREBAY_PARAM_<NAME>."""
     code_revision: str | None = None
+    image: str | None = None
+    """Container image the command runs in, with its digest; none on a plain machine."""
     working_directory: str | None = None
     wait_for_dataset: bool = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,21 @@ class EpisodeList:
 
 class ListUnavailableError(Exception):
     """A version's episode list cannot be read as it was committed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a save's files found, without reading them."""
+
+    seen: bool
+    """False: the place cannot be looked at from here."""
+    problem: str | None = None
+
+
+class Artefacts(Protocol):
+    """Looks whether the files of a save are still there with their sizes."""
+
+    def look(self, project: str, job: str, uri: str, files: Sequence[tuple[str, int]]) -> Look: ...
 
 
 class EpisodeLists(Protocol):

@@ -13,12 +13,12 @@ from forebay.contracts.identifiers import content_digest
 from forebay.contracts.v1.models import Channel, GateResult, ModelReleased, ModelRolledBack
 from forebay.registry.domain.contradictions import within
 from forebay.registry.domain.gates import Policy, check, failed, policy_of
-from forebay.registry.domain.graph import get, written_to
+from forebay.registry.domain.graph import get
 from forebay.registry.domain.names import CHANNELS
-from forebay.registry.domain.nodes import CHECKPOINT, MODEL, Node, local_id, model_id, name_and_number, release_id
+from forebay.registry.domain.nodes import MODEL, Node, local_id, model_id, name_and_number, release_id
 from forebay.registry.domain.releases import Pointer, evaluations_of, latest_evaluation, pointer
-from forebay.registry.domain.resume import overwritten, save_of
 from forebay.registry.domain.view import shown
+from forebay.registry.domain.weaknesses import broken
 from forebay.registry.questions.models import version_of
 from forebay.registry.questions.request_args import flag, optional_number, optional_text, text
 from forebay.runtime.errors import Refused
@@ -67,7 +67,7 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
     )
     emit = Emit(project=project, body=body, dedupe=(name, channel, now.move + 1))
     result = _result(name, number, channel, now.current, now.move + 1, already=False)
-    said = {"evaluation": body.evaluation, "forced_reason": forced}
+    said: dict[str, Any] = {"evaluation": body.evaluation, "forced_reason": forced}
     said["gate"] = None if gate is None else [one.model_dump(mode="json") for one in gate]
     return Outcome(result=result | said, actions=(emit,))
 
@@ -136,10 +136,10 @@ def _v(number: object) -> str:
 def _refuse_broken(state: State, project: str, model: Node) -> None:
     """What no reason can override: the artefact is not there any more."""
     name, number = name_and_number(model.id)
-    broken = _broken(state, project, model)
-    if broken is not None:
+    why = _broken(state, project, model)
+    if why is not None:
         raise Refused(
-            "artefact-changed", f"{name}@v{number} is broken: {broken}", "register the save again: it gets a new number"
+            "artefact-changed", f"{name}@v{number} is broken: {why}", "register the save again: it gets a new number"
         )
 
 
@@ -168,14 +168,7 @@ def _refuse_without_grounds(state: State, project: str, model: Node, channel: st
 def _broken(state: State, project: str, model: Node) -> str | None:
     """Why the artefact cannot be what was registered."""
     contradicted = next(iter(within(model)), None)
-    if contradicted is not None:
-        return contradicted.message
-    checkpoint = get(state, project, f"{CHECKPOINT}:{shown(model, 'checkpoint')}")
-    expected, found = shown(model, "artefact_sha256"), shown(checkpoint, "digest")
-    if found is not None and found != expected:
-        return f"its checkpoint's digest is {found[:12]}…, registered was {expected[:12]}…"
-    there = [save for node in written_to(state, project, shown(model, "uri")) if (save := save_of(node)) is not None]
-    return overwritten(there).get(shown(model, "checkpoint"))
+    return broken(state, project, model) if contradicted is None else contradicted.message
 
 
 def _roll_back(state: State, request: Request, name: str, channel: Channel) -> Outcome:
@@ -189,9 +182,9 @@ def _roll_back(state: State, request: Request, name: str, channel: Channel) -> O
         named = ", ".join(_v(one) for one in now.stack[:-1]) or "nothing"
         raise Refused("never-released", f"{name}@{channel} has not named {_v(target)} before; it has named {named}")
     model = get(state, project, model_id(name, target))
-    broken = "no event has registered it" if model is None else _broken(state, project, model)
-    if broken is not None:
-        raise Refused("artefact-changed", f"{name}@v{target} is broken: {broken}", "release a version that is whole")
+    why = "no event has registered it" if model is None else _broken(state, project, model)
+    if why is not None:
+        raise Refused("artefact-changed", f"{name}@v{target} is broken: {why}", "release a version that is whole")
     body = ModelRolledBack(
         model=name,
         channel=channel,

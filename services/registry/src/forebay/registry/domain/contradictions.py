@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.contracts.identifiers import canonical_json, stable_id
+from forebay.registry.domain.cycles import cycle_through
 from forebay.registry.domain.graph import attempts_of, children, get, written_to
 from forebay.registry.domain.nodes import (
     CHECKPOINT,
@@ -43,6 +44,7 @@ _CODES = {
     ("release", "number"): "RELEASE_FORK",
 }
 _MAX_VALUES = 8
+_MAX_MESSAGE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +156,7 @@ def _end_before_start(node: Node) -> Iterator[Contradiction]:
 
 def around(state: State, project: str, node: Node) -> Iterator[Contradiction]:
     """What a node contradicts together with its neighbours."""
+    yield from _cycle(state, project, node)
     match node.type:
         case "job":
             for number, attempt in attempts_of(state, project, local_id(node.id)):
@@ -173,14 +176,43 @@ def around(state: State, project: str, node: Node) -> Iterator[Contradiction]:
             return
 
 
+def _cycle(state: State, project: str, node: Node) -> Iterator[Contradiction]:
+    path = cycle_through(state, project, node)
+    if path:
+        yield Contradiction(
+            code="CYCLE",
+            subject=path[0],
+            message=f"{path[0]} was made from itself: {' from '.join((*path, path[0]))}"[:_MAX_MESSAGE],
+            values=path[:_MAX_VALUES],
+            events=tuple(fact.event for fact in node.facts)[:1],
+        )
+
+
 def _of_attempt(state: State, project: str, node: Node) -> Iterator[Contradiction]:
     job, _, number = local_id(node.id).rpartition("/")
     terminal = get(state, project, job_id(job))
     if terminal is not None:
         yield from _after_terminal(terminal, int(number), node.id, node)
+    yield from overlap(get(state, project, attempt_id(job, int(number) - 1)), node)
+    yield from overlap(node, get(state, project, attempt_id(job, int(number) + 1)))
     if shown(node, "resume_mode") == "resume":
         for child in children(state, project, node.id, CHECKPOINT):
             yield from _regression(node, get(state, project, child))
+
+
+def overlap(before: Node | None, after: Node | None) -> Iterator[Contradiction]:
+    """Two attempts of one job at once; both times are of the part that starts and watches them."""
+    ended, started = first_fact(before, "AttemptEnded"), first_fact(after, "AttemptStarted")
+    if before is None or after is None or ended is None or started is None or ended.time <= started.time:
+        return
+    both = (ended.time - started.time).total_seconds()
+    yield Contradiction(
+        code="ATTEMPT_OVERLAP_SAME_JOB_SLOT",
+        subject=after.id,
+        message=f"{after.id} started {both:g} s before {before.id} ended",
+        values=(ended.time.isoformat(), started.time.isoformat()),
+        events=(ended.event, started.event),
+    )
 
 
 def _after_terminal(job: Node, number: int, attempt_node_id: str, attempt: Node | None) -> Iterator[Contradiction]:

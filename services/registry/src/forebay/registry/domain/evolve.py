@@ -7,6 +7,7 @@ latest word, a clock ahead of the stream) goes into documents outside the digest
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -35,6 +36,7 @@ from forebay.registry.domain.nodes import (
     Edge,
     Facet,
     Fact,
+    Heard,
     Link,
     Name,
     Node,
@@ -76,6 +78,7 @@ def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
         _note_skew(fold, recorded, time, tuple(node_id for node_id, _, _ in statements))
     if isinstance(body, EpisodeUploaded):
         _note_facets(fold, project, body)
+        _note_heard(fold, project, body.upload, body.source_index)
     elif isinstance(body, CheckpointWritten | CheckpointImported):
         fold.put(Edge(project=project, parent=place_id(body.uri), child=f"{CHECKPOINT}:{body.checkpoint}"))
     elif isinstance(body, EpisodeWithdrawn):
@@ -114,6 +117,29 @@ def _note_facets(fold: Fold, project: str, body: EpisodeUploaded) -> None:
         document = Facet(project=project, facet=facet, value=value[:_FACET], dataset=body.dataset)
         if fold.get(Facet, document.key) is None:
             fold.put(document)
+
+
+def _note_heard(fold: Fold, project: str, upload: str, index: int) -> None:
+    heard = fold.get(Heard, f"{project}/{upload}") or Heard(project=project, upload=upload)
+    ranges = with_index(heard.ranges, index)
+    if ranges != heard.ranges:
+        fold.put(msgspec.structs.replace(heard, ranges=ranges))
+
+
+def with_index(ranges: tuple[tuple[int, int], ...], index: int) -> tuple[tuple[int, int], ...]:
+    """The union of sorted closed ranges and one index; episodes mostly come in order."""
+    if ranges and ranges[-1][1] + 1 == index:
+        return (*ranges[:-1], (ranges[-1][0], index))
+    place = bisect_right(ranges, (index, index))
+    before, after = ranges[:place], ranges[place:]
+    if (before and before[-1][1] >= index) or (after and after[0][0] == index):
+        return ranges
+    first = last = index
+    if before and before[-1][1] + 1 == index:
+        first, before = before[-1][0], before[:-1]
+    if after and after[0][0] == index + 1:
+        last, after = after[0][1], after[1:]
+    return (*before, (first, last), *after)
 
 
 def sorted_facts(facts: tuple[Fact, ...]) -> tuple[Fact, ...]:

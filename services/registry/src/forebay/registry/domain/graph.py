@@ -31,8 +31,8 @@ def children(state: State, project: str, parent: str, kind: str = "") -> Iterato
         after, limit = page[-1].key, min(_PAGE, 8 * limit)
 
 
-def has_children(state: State, project: str, parent: str) -> bool:
-    prefix = f"{project}/{parent}>"
+def has_children(state: State, project: str, parent: str, kind: str = "") -> bool:
+    prefix = f"{project}/{parent}>" + (f"{kind}:" if kind else "")
     page = state.all(Edge, after=prefix, limit=1)
     return bool(page) and page[0].key.startswith(prefix)
 

@@ -18,6 +18,7 @@ def job_submitted(body: jobs.JobSubmitted) -> list[Statement]:
         declared_datasets=[one.name for one in spec.datasets],
         declared_models=[one.name for one in spec.models],
         code_revision=spec.code_revision,
+        image=spec.image,
         parameters=dict(spec.parameters),
         resources=plain(spec.resources),
         start_from=spec.restart.start_from,

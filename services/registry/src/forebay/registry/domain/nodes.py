@@ -162,6 +162,23 @@ class Withdrawn(Document, frozen=True, kw_only=True):
         return f"{self.project}/{self.episode}"
 
 
+class Heard(Document, frozen=True, kw_only=True):
+    """Which source indices of an upload came as events, as closed ranges: a gap is seen without a million reads."""
+
+    kind: ClassVar[str] = "heard"
+    project: str
+    upload: str
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.project}/{self.upload}"
+
+    @property
+    def count(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+
 class Facet(Document, frozen=True, kw_only=True):
     """A task or robot that some episode of a dataset has: few, however many episodes there are."""
 
@@ -195,7 +212,7 @@ class Skew(Document, frozen=True, kw_only=True):
         return f"{self.project}/{self.seq:016d}"
 
 
-DOCUMENTS: tuple[type[Document], ...] = (Node, Edge, Name, Channel, Withdrawn, Facet, TagPointer, Arrival, Skew)
+DOCUMENTS: tuple[type[Document], ...] = (Node, Edge, Name, Channel, Withdrawn, Heard, Facet, TagPointer, Arrival, Skew)
 
 
 def dataset_id(name: str, number: int) -> str:

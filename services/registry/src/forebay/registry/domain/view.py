@@ -173,6 +173,13 @@ _TITLES: dict[str, Callable[[Node], str]] = {
 }
 
 
+_TIMES: dict[str, tuple[tuple[str, str], ...]] = {
+    ATTEMPT: (("started_at", "AttemptStarted"), ("ended_at", "AttemptEnded")),
+    JOB: (("submitted_at", "JobSubmitted"),),
+}
+"""When something happened, by the clock of the part that saw it; for people, it orders nothing."""
+
+
 def title_of(node_id: str, node: Node | None) -> str:
     """A short sentence for one line of a tree."""
     kind, local = type_of(node_id), local_id(node_id)
@@ -196,6 +203,10 @@ def node_json(node_id: str, node: Node | None, *, claims: bool = False) -> dict[
         return found
     fields = fields_of(node)
     found["fields"] = {name: several[0].value for name, several in sorted(fields.items())}
+    for name, event in _TIMES.get(node.type, ()):
+        times = [fact.time for fact in node.facts if fact.name == event]
+        if times:
+            found["fields"][name] = min(times).isoformat()
     if "files" in found["fields"]:
         files = found["fields"]["files"]
         if isinstance(files, list):

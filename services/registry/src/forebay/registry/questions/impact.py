@@ -27,6 +27,7 @@ from forebay.registry.domain.relations import UPLOADED_IN
 from forebay.registry.domain.releases import pointer
 from forebay.registry.domain.view import first_fact, node_json, parents_of, state_of, title_of
 from forebay.registry.ports import EpisodeLists
+from forebay.registry.questions.as_of import as_of
 from forebay.registry.questions.request_args import number, text
 from forebay.registry.questions.version_episodes import episodes_of, inside, windows_of
 from forebay.runtime.machine import Question, Request
@@ -57,9 +58,10 @@ class _Walk:
 
 
 def impact(lists: EpisodeLists) -> Question:
-    """The question `impact` {id, nodes?, listed?}."""
+    """The question `impact` {id, nodes?, listed?, as_of?}."""
 
     def answer(state: State, request: Request) -> dict[str, Any]:
+        state, moment = as_of(state, request)
         node_id = resolve(state, request.project, text(request, "id"))
         walk = _Walk(state, request.project, lists, number(request, "nodes", NODES, least=1, most=20_000))
         listed = number(request, "listed", LISTED, most=2000)
@@ -75,6 +77,7 @@ def impact(lists: EpisodeLists) -> Question:
         return {
             "id": node_id,
             "query": request.args["id"],
+            "as_of": moment,
             "node": node_json(node_id, node),
             "tree": tree,
             "counts": {kind: len(several) for kind, several in sorted(grouped.items())},

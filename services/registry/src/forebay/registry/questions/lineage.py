@@ -16,6 +16,7 @@ from forebay.registry.domain.nodes import DATASET, EPISODE, JOB, Arrival, Node
 from forebay.registry.domain.relations import DERIVED_FROM, HOLDS, READS, STARTS_FROM
 from forebay.registry.domain.view import first_fact, node_json, parents_of
 from forebay.registry.ports import EpisodeLists
+from forebay.registry.questions.as_of import as_of
 from forebay.registry.questions.request_args import flag, number, optional_text, text
 from forebay.registry.questions.version_episodes import Window, episodes_of, inside, windows_of
 from forebay.runtime.machine import Question, Request
@@ -49,9 +50,10 @@ class _Walk:
 
 
 def lineage(lists: EpisodeLists) -> Question:
-    """The question `lineage` {id, depth?, nodes?, episodes?, episodes_after?, claims?}."""
+    """The question `lineage` {id, depth?, nodes?, episodes?, episodes_after?, claims?, as_of?}."""
 
     def answer(state: State, request: Request) -> dict[str, Any]:
+        state, moment = as_of(state, request)
         node_id = resolve(state, request.project, text(request, "id"))
         walk = _Walk(
             state=state,
@@ -67,6 +69,7 @@ def lineage(lists: EpisodeLists) -> Question:
         return {
             "id": node_id,
             "query": request.args["id"],
+            "as_of": moment,
             "tree": tree,
             "complete": not walk.missing,
             "missing": walk.missing,

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from forebay.ingest.domain.breach import printable
 from forebay.ingest.errors import IngestError, UnreadableFileError
 
 _PRELOADED = (
@@ -126,6 +127,9 @@ def _run(order: Order, report: Callable[[int], None]) -> bytes:
         return pickle.dumps(("failed", UnreadableFileError(text)))
     except IngestError as error:
         return pickle.dumps(("failed", error))
+    except Exception as error:  # noqa: BLE001 the edge of the process: the file gets a finding that names the cause
+        text = printable(f"decoding it failed with {type(error).__name__}: {error}")
+        return pickle.dumps(("failed", UnreadableFileError(text)))
 
 
 if __name__ == "__main__":

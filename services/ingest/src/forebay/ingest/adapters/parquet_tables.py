@@ -18,6 +18,11 @@ from forebay.ingest.errors import UnreadableFileError
 
 MAGIC = b"PAR1"
 BLOCK_ROWS = 8192
+BLOCK_BYTES = 32 << 20
+"""What a block of rows takes at most, as far as the footer tells."""
+_MAX_ROWS_PER_BYTE = 100
+"""Real recordings have about one row per 100 bytes; a file with more unpacks to something that nobody recorded."""
+_FREE_ROWS = 1_000_000
 
 
 @contextmanager
@@ -44,6 +49,8 @@ def describe(path: Path, error: Exception) -> str:
         return f"{size} bytes, starts with PAR1, does not end with PAR1: writer not closed or upload cut"
     if head != MAGIC:
         return f"{size} bytes, does not start with PAR1: no parquet file"
+    if isinstance(error, MemoryError):
+        return f"{size} bytes, unpacking it takes more memory than a file may take"
     first = str(error).strip().splitlines()
     return f"{size} bytes, damaged inside ({first[0][:160] if first else type(error).__name__})"
 
@@ -56,6 +63,11 @@ class ParquetTable:
         with _translated(path):
             self._file = pq.ParquetFile(path)
             self.schema: pa.Schema = self._file.schema_arrow
+        rows, size = self.rows, path.stat().st_size
+        if rows > _FREE_ROWS + _MAX_ROWS_PER_BYTE * size:
+            self._file.close()
+            msg = f"{size} bytes, but its footer promises {rows} rows"
+            raise UnreadableFileError(msg)
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +91,8 @@ class ParquetTable:
             return self._file.read(columns=columns)
 
     def blocks(self, columns: list[str], rows: int = BLOCK_ROWS) -> Iterator[pa.RecordBatch]:
-        """Some columns, a block of rows at a time."""
+        """Some columns, a block of rows at a time; of wide rows fewer."""
+        rows = max(1, min(rows, BLOCK_BYTES // max(1, self._row_bytes(columns))))
         batches = self._file.iter_batches(batch_size=rows, columns=columns)
         while True:
             with _translated(self._path):
@@ -88,6 +101,22 @@ class ParquetTable:
                 return
             if batch.num_rows:
                 yield batch
+
+    def _row_bytes(self, columns: list[str]) -> int:
+        """How wide the widest rows are on average in a row group: 8 bytes per value, or what the footer says."""
+        wanted, widest = set(columns), 0
+        with _translated(self._path):
+            footer = self._file.metadata
+            for number in range(footer.num_row_groups):
+                group = footer.row_group(number)
+                parts = [group.column(at) for at in range(group.num_columns)]
+                size = sum(
+                    max(8 * part.num_values, part.total_uncompressed_size)
+                    for part in parts
+                    if any(part.path_in_schema == name or part.path_in_schema.startswith(f"{name}.") for name in wanted)
+                )
+                widest = max(widest, size // max(1, group.num_rows))
+        return widest
 
 
 def plain_columns(table: pa.Table) -> dict[str, list[Any]]:

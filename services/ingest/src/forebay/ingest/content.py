@@ -18,6 +18,7 @@ from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach
 from forebay.ingest.domain.frames import VideoScan
 from forebay.ingest.domain.path_template import PathTemplate
+from forebay.ingest.domain.pictures import PictureWatch
 from forebay.ingest.domain.recording import Info
 from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.errors import IngestError
@@ -65,13 +66,13 @@ class Content:
     def decode(
         self,
         data: Sequence[DataFile],
-        videos: Mapping[str, Path],
+        videos: Mapping[str, tuple[Path, PictureWatch]],
         on_rows: Callable[[int], None],
         on_frames: Callable[[int], None],
     ) -> None:
         """Decode every file. Nothing is raised for what they contain."""
         threads = max(1, -(-cores() // max(1, len(videos))))
-        sizes = {name: path.stat().st_size for name, path in videos.items()}
+        sizes = {name: path.stat().st_size for name, (path, _) in videos.items()}
         tasks = [
             Task(
                 function=decoding.scan_rows,
@@ -82,8 +83,13 @@ class Content:
             for file in data
         ]
         tasks += [
-            Task(function=decoding.scan_frames, arguments=(path, name, threads), size=sizes[name], on_steps=on_frames)
-            for name, path in videos.items()
+            Task(
+                function=decoding.scan_frames,
+                arguments=(path, name, threads, watch),
+                size=sizes[name],
+                on_steps=on_frames,
+            )
+            for name, (path, watch) in videos.items()
         ]
         answers = self._pool.run(tasks)
         self._rows = dict(zip((file.name for file in data), answers[: len(data)], strict=True))

@@ -17,11 +17,16 @@ from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.adapters.decoders import Decoders
 from forebay.ingest.adapters.decoding import DataFile, Listing
 from forebay.ingest.content import Content, Tasks, read_tables
-from forebay.ingest.domain import frames, info_file, report, rules, signals, structure
+from forebay.ingest.domain import frames, info_file, report, rules, signals, structure, video_form, whole
 from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.collection_request import CollectionRequest
+from forebay.ingest.domain.limits import Limits
 from forebay.ingest.domain.path_template import PathTemplate, TemplateError, fields_of, parse_template
+from forebay.ingest.domain.pictures import EpisodePictures, PictureWatch, pictures_by_file
+from forebay.ingest.domain.policy import NO_POLICY, Policy
 from forebay.ingest.domain.recording import Episode, Feature, Info
 from forebay.ingest.domain.signals import EpisodeScan
+from forebay.ingest.domain.whole import Whole
 from forebay.ingest.errors import IngestError, UnreadableFileError
 
 Progress = Callable[[str, int, int], None]
@@ -44,25 +49,37 @@ class Inspection:
 
 
 def inspect(
-    root: Path,
+    root: Path | DatasetFolder,
     progress: Progress = _silent,
     distrusted: Mapping[str, str] | None = None,
     *,
     decoders: Decoders | None = None,
+    policy: Policy = NO_POLICY,
+    request: CollectionRequest | None = None,
 ) -> Inspection:
     """Look at the folder `root`.
 
     `distrusted` names files that are not what the collector announced, with the
-    reason; their content is not believed. Raises nothing for what the files contain.
+    reason; their content is not believed. `policy` is the project's own judgement,
+    `request` what was ordered. Raises nothing for what the files contain.
     """
     with decoders or Decoders() as pool:
-        return _Inspector(root, progress, distrusted or {}, pool).run()
+        return _Inspector(root, progress, distrusted or {}, pool, (policy, request)).run()
 
 
 class _Inspector:
-    def __init__(self, root: Path, progress: Progress, distrusted: Mapping[str, str], pool: Decoders) -> None:
+    def __init__(
+        self,
+        root: Path | DatasetFolder,
+        progress: Progress,
+        distrusted: Mapping[str, str],
+        pool: Decoders,
+        terms: tuple[Policy, CollectionRequest | None],
+    ) -> None:
         self._pool = pool
-        self._folder = DatasetFolder(root)
+        self._policy, self._request = terms
+        self._pictures: list[EpisodePictures] = []
+        self._folder = root if isinstance(root, DatasetFolder) else DatasetFolder(root)
         self._progress = progress
         self._distrusted = dict(distrusted)
         for name in self._distrusted:
@@ -106,6 +123,9 @@ class _Inspector:
         if info_file.INFO_FILE not in files:
             where = self._distrusted.get(info_file.INFO_FILE) or self._folder.refused.get(info_file.INFO_FILE)
             text = f"meta/info.json is not usable: {where}" if where else "there is no meta/info.json in this folder"
+            if where is None and (self._layout != "unknown" or self._folder.arriving()):
+                self._breaches += structure.check_info_missing(len(files), self._folder.arriving())
+                return None
             self._breaches.append(
                 Breach(
                     rule=rules.NOT_A_DATASET,
@@ -223,6 +243,8 @@ class _Inspector:
         missing = [name for name in users if name not in known]
         self._moved = structure.relocate(missing, [name for name in known if name not in users])
         self._breaches += structure.check_missing(users, known, self._moved)
+        if missing:
+            self._breaches += structure.check_arriving(self._folder.arriving())
         self._unreadable.update(missing)
         self._unreadable.update(self._pointers)
 
@@ -247,10 +269,15 @@ class _Inspector:
         named = {window.file for episode in self._seen.episodes for window in episode.windows}
         videos = {place for name in named if (place := self._moved.get(name, name)) in self._folder.files}
         self._content = Content(self._pool, info)
+        shown = pictures_by_file(self._seen.episodes, info.fps)
+        shown = {self._moved.get(name, name): episodes for name, episodes in shown.items()}
         rows = sum(episode.length for episode in self._seen.episodes)
         self._content.decode(
             self._data,
-            {name: self._folder.path(name) for name in sorted(videos - self._unreadable)},
+            {
+                name: (self._folder.path(name), PictureWatch(shown[name], info.fps, self._policy.limits))
+                for name in sorted(videos - self._unreadable)
+            },
             self._counter("rows", rows),
             self._counter("frames", rows * len(info.cameras)),
         )
@@ -306,8 +333,10 @@ class _Inspector:
         all_known = self._scans.keys() <= lengths.keys() and self._entries == len(lengths)
         for name, camera, uses in files:
             scan = self._content.video(self._moved.get(name, name))
-            if scan is not None:
-                self._breaches += frames.check_video(scan, camera, uses, info.fps, all_known=all_known)
+            if scan is None:
+                continue
+            self._pictures += scan.pictures
+            self._breaches += _check_file(scan, camera, uses, info.fps, self._policy.limits, all_known=all_known)
 
     # judgement
 
@@ -328,8 +357,23 @@ class _Inspector:
         listed_scans = {index: scan for index, scan in self._scans.items() if index in known}
         self._breaches += signals.check_dimensions(listed_scans, info.row_features)
         self._breaches += signals.check_constant(listed_scans, info.row_features)
+        self._breaches += whole.check(
+            Whole(
+                info=info,
+                scans=listed_scans,
+                pictures=self._pictures,
+                statistics=self._seen.statistics,
+                tasks=self._seen.tasks,
+                tasks_file=lerobot_tables.tables_of(info)[1],
+                complete=table.complete and not self._unreadable,
+                limits=self._policy.limits,
+                request=self._request,
+            )
+        )
         if not table.complete:
             return
+        videos = (name for name in self._folder.files if name.startswith("videos/") and name.endswith(".mp4"))
+        self._breaches += whole.check_stray(videos, self._users)
         self._breaches += structure.check_orphans(self._scans, known | self._named_episodes())
         used = {task for scan in listed_scans.values() for task in scan.tasks}
         counts = structure.Counts(
@@ -369,6 +413,10 @@ class _Inspector:
                     digest=scan.digest if scan is not None and scan.digest else None,
                 )
             )
+        self._breaches = structure.unsettle(
+            self._breaches, self._folder.changed(), structure.files_used(self._seen.episodes)
+        )
+        self._breaches = self._policy.apply(self._breaches)
         self._breaches.sort(key=lambda breach: report.RANK[breach.severity])
         version = "unknown" if self._label is None else f"lerobot-{self._label}"
         if version == "unknown" and self._layout != "unknown":
@@ -377,3 +425,18 @@ class _Inspector:
             version, reports, self._breaches, files=len(self._folder.files), size=sum(self._folder.files.values())
         )
         return self._seen
+
+
+def _check_file(
+    scan: frames.VideoScan, camera: Feature, uses: list[frames.Use], fps: float, limits: Limits, *, all_known: bool
+) -> list[Breach]:
+    """One video file; a wrong rate is told instead of all that follows from it."""
+    broken = frames.check_video(scan, camera, uses, fps, all_known=all_known, limits=limits)
+    broken += video_form.check_size(scan, camera, uses)
+    rate = video_form.check_rate(scan, camera, uses, fps, limits)
+    if rate is None:
+        return broken
+    if rate.severity == "error":
+        broken = [breach for breach in broken if breach.rule.id not in video_form.EXPLAINED]
+        broken += video_form.check_total(scan, camera, uses, limits)
+    return [rate, *broken]

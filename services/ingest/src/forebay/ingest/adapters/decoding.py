@@ -15,6 +15,7 @@ from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.domain.breach import Breach
 from forebay.ingest.domain.frames import VideoScan
 from forebay.ingest.domain.path_template import PathTemplate
+from forebay.ingest.domain.pictures import PictureWatch
 from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.errors import UnreadableFileError
@@ -79,8 +80,8 @@ def scan_rows(info: Info, file: DataFile, before: dict[int, EpisodeScan], report
     return FileRows(scans=before, breaches=breaches)
 
 
-def scan_frames(path: Path, name: str, threads: int, report: Report) -> VideoScan:
+def scan_frames(path: Path, name: str, threads: int, watch: PictureWatch, report: Report) -> VideoScan:
     """Decode one video to its end, or to where it breaks."""
     from forebay.ingest.adapters.pyav_video import scan_video
 
-    return scan_video(path, name, report, threads=threads)
+    return scan_video(path, name, report, threads=threads, watch=watch)

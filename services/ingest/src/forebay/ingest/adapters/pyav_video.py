@@ -8,8 +8,10 @@ from pathlib import Path, PurePosixPath
 import av
 import numpy as np
 
+from forebay.ingest.adapters.picture_cells import cells_of
 from forebay.ingest.domain.breach import printable
 from forebay.ingest.domain.frames import VideoScan
+from forebay.ingest.domain.pictures import PictureWatch
 
 _MAX_SIDE = 16_384
 _MAX_THREADS = 16
@@ -21,43 +23,87 @@ _OPTIONS = {"protocol_whitelist": "file", "enable_drefs": "0"}
 
 
 def scan_video(
-    path: Path, name: str, on_frames: Callable[[int], None] = lambda _: None, *, threads: int = 0
+    path: Path,
+    name: str,
+    on_frames: Callable[[int], None] = lambda _: None,
+    *,
+    threads: int = 0,
+    watch: PictureWatch | None = None,
 ) -> VideoScan:
     """Decode one file to its end, or to where it breaks. Never raises for what the file contains.
 
-    `threads` are used inside the decoder; 0 takes all cores.
+    `threads` are used inside the decoder; 0 takes all cores. `watch` is shown every picture.
     """
     size = path.stat().st_size
-    times: list[float] = []
-    codec: str | None = None
-    problem: str | None = "no bytes" if size == 0 else None
-    told = 0
-    try:
-        if size:
+    scan = _Scan(watch, on_frames)
+    if size == 0:
+        scan.problem = "no bytes"
+    else:
+        try:
             with av.open(str(path), format=_format(name), options=_OPTIONS) as container:
-                if not container.streams.video:
-                    problem = "it holds no video stream"
-                else:
-                    stream = container.streams.video[0]
-                    stream.thread_type = "AUTO"
-                    stream.codec_context.thread_count = min(threads, _MAX_THREADS)
-                    codec = stream.codec_context.name
-                    if max(stream.codec_context.width, stream.codec_context.height) > _MAX_SIDE:
-                        problem = f"its pictures are larger than {_MAX_SIDE} pixels"
-                    else:
-                        codec = stream.codec_context.codec.canonical_name
-                        for frame in container.decode(stream):
-                            if frame.time is not None:
-                                times.append(frame.time)
-                            if len(times) - told >= _REPORT_EVERY:
-                                on_frames(len(times) - told)
-                                told = len(times)
-    except (av.FFmpegError, OSError, ValueError, OverflowError, EOFError, MemoryError) as error:
-        problem = printable(str(error).replace(str(path), name), 160) or type(error).__name__
-    on_frames(len(times) - told)
+                scan.decode(container, threads)
+        except (av.FFmpegError, OSError, ValueError, OverflowError, EOFError, MemoryError) as error:
+            scan.problem = printable(str(error).replace(str(path), name), 160) or type(error).__name__
+    scan.report()
     return VideoScan(
-        file=name, size=size, times=np.sort(np.asarray(times, dtype=np.float64)), codec=codec, problem=problem
+        file=name,
+        size=size,
+        times=np.sort(np.asarray(scan.times, dtype=np.float64)),
+        codec=scan.codec,
+        height=scan.height,
+        width=scan.width,
+        pictures=() if watch is None else watch.finish(),
+        problem=scan.problem,
     )
+
+
+class _Scan:
+    """One file on its way through the decoder."""
+
+    def __init__(self, watch: PictureWatch | None, on_frames: Callable[[int], None]) -> None:
+        self.times: list[float] = []
+        self.codec: str | None = None
+        self.problem: str | None = None
+        self.height = self.width = 0
+        self._watch = watch
+        self._on_frames = on_frames
+        self._told = 0
+
+    def decode(self, container: av.container.InputContainer, threads: int) -> None:
+        if not container.streams.video:
+            self.problem = "it holds no video stream"
+            return
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        stream.codec_context.thread_count = min(threads, _MAX_THREADS)
+        self.codec = stream.codec_context.name
+        if max(stream.codec_context.width, stream.codec_context.height) > _MAX_SIDE:
+            self.problem = f"its pictures are larger than {_MAX_SIDE} pixels"
+            return
+        self.codec = stream.codec_context.codec.canonical_name
+        for frame in container.decode(stream):
+            self._take(frame)
+
+    def _take(self, frame: av.VideoFrame) -> None:
+        if frame.time is not None:
+            if not self.times:
+                self.height, self.width = frame.height, frame.width
+            self.times.append(frame.time)
+            self._show(frame, frame.time)
+        if len(self.times) - self._told >= _REPORT_EVERY:
+            self.report()
+
+    def _show(self, frame: av.VideoFrame, time: float) -> None:
+        if self._watch is None:
+            return
+        try:
+            self._watch.take(time, *cells_of(frame))
+        except (ValueError, OSError, NotImplementedError):
+            self._watch = None  # a pixel format that cannot be looked at: its times still count
+
+    def report(self) -> None:
+        self._on_frames(len(self.times) - self._told)
+        self._told = len(self.times)
 
 
 def _format(name: str) -> str:

@@ -15,11 +15,9 @@ import numpy.typing as npt
 
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.limits import DEFAULT_LIMITS, Limits
+from forebay.ingest.domain.pictures import EpisodePictures
 from forebay.ingest.domain.recording import Episode, Feature, Window
-from forebay.ingest.domain.signals import TIME_TOLERANCE
-
-LENIENT_FRAMES = 1
-"""A difference of one frame between video and rows is a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +29,10 @@ class VideoScan:
     times: npt.NDArray[np.float64]
     """Presentation time of every decoded frame, ascending, in seconds."""
     codec: str | None = None
+    height: int = 0
+    width: int = 0
+    pictures: tuple[EpisodePictures, ...] = ()
+    """What they show, for each episode in the file."""
     problem: str | None = None
     """Why decoding stopped early, or could not start."""
 
@@ -49,7 +51,13 @@ class Use:
 
 
 def check_video(
-    scan: VideoScan, camera: Feature, uses: list[Use], fps: float, *, all_known: bool = True
+    scan: VideoScan,
+    camera: Feature,
+    uses: list[Use],
+    fps: float,
+    *,
+    all_known: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> list[Breach]:
     """Every broken video rule of one file. `uses` are the episodes that lie in it.
 
@@ -69,16 +77,16 @@ def check_video(
             cut.append(use.episode.index)
             continue
         if not use.window.whole:
-            found += _check_window(scan, camera, use, fps, end)
-        found += _check_count(scan, camera, use, fps, half)
-        found += _check_times(scan, camera, use, fps, half)
+            found += _check_window(scan, camera, use, fps, limits)
+        found += _check_count(scan, camera, use, fps, limits)
+        found += _check_times(scan, camera, use, fps, limits)
     if cut:
         found.append(_unreadable(scan, camera, cut))
     elif scan.problem is not None:
         found.append(_unreadable(scan, camera, [], lowered=True))
     found += _check_neighbours(scan, camera, ordered, half)
     if not cut:
-        found += _check_spare(scan, camera, ordered, fps, all_known=all_known)
+        found += _check_spare(scan, camera, ordered, fps, limits, all_known=all_known)
     return found
 
 
@@ -136,13 +144,14 @@ def _frames_between(scan: VideoScan, start: float, stop: float) -> int:
     return int(np.searchsorted(scan.times, stop) - np.searchsorted(scan.times, start))
 
 
-def _check_window(scan: VideoScan, camera: Feature, use: Use, fps: float, end: float) -> list[Breach]:
+def _check_window(scan: VideoScan, camera: Feature, use: Use, fps: float, limits: Limits) -> list[Breach]:
     window, tolerance = use.window, 1.5 / fps
+    end = float(scan.times[-1]) + 1.0 / fps
     asked = f"{window.start:.3f}-{window.stop:.3f} s"
     if window.stop > end + tolerance or window.start >= end:
         text = f"asks for {asked}, but the file ends at {end:.3f} s ({len(scan.times)} frames)"
         expected = f"an end at or before {end:.3f} s"
-    elif abs((window.stop - window.start) * fps - use.rows) > LENIENT_FRAMES + 0.5:
+    elif abs((window.stop - window.start) * fps - use.rows) > limits.lenient_frames + 0.5:
         frames = (window.stop - window.start) * fps
         text = f"the window {asked} is {frames:.1f} frames long, but the episode has {use.rows} rows"
         expected = f"{use.rows} frames ({use.rows / fps:.3f} s)"
@@ -151,12 +160,12 @@ def _check_window(scan: VideoScan, camera: Feature, use: Use, fps: float, end: f
     return [_of(rules.VIDEO_WINDOW, scan, camera, use, text, expected=expected, found=asked)]
 
 
-def _check_count(scan: VideoScan, camera: Feature, use: Use, fps: float, half: float) -> list[Breach]:
-    start = use.window.start
+def _check_count(scan: VideoScan, camera: Feature, use: Use, fps: float, limits: Limits) -> list[Breach]:
+    start, half = use.window.start, 0.5 / fps
     have = _frames_between(scan, start - half, start + use.rows / fps - half)
     if have == use.rows:
         return []
-    slight = abs(have - use.rows) <= LENIENT_FRAMES
+    slight = abs(have - use.rows) <= limits.lenient_frames
     return [
         _of(
             rules.VIDEO_FRAMES,
@@ -171,8 +180,9 @@ def _check_count(scan: VideoScan, camera: Feature, use: Use, fps: float, half: f
     ]
 
 
-def _check_times(scan: VideoScan, camera: Feature, use: Use, fps: float, half: float) -> list[Breach]:
+def _check_times(scan: VideoScan, camera: Feature, use: Use, fps: float, limits: Limits) -> list[Breach]:
     """Distance between each row's time and the nearest frame; rows without any frame are told by count."""
+    half = 0.5 / fps
     count = min(use.rows, len(scan.times) + 1)  # a declared length may be any number
     wanted = use.window.start + np.arange(count) / fps
     wanted = wanted[wanted <= scan.times[-1] + half]
@@ -182,7 +192,7 @@ def _check_times(scan: VideoScan, camera: Feature, use: Use, fps: float, half: f
     left = np.maximum(right - 1, 0)
     apart = np.minimum(np.abs(scan.times[right] - wanted), np.abs(scan.times[left] - wanted))
     worst = int(np.argmax(apart))
-    if apart[worst] <= TIME_TOLERANCE:
+    if apart[worst] <= limits.video_time_tolerance_s:
         return []
     text = f"frame {worst} is asked for at {wanted[worst]:.6f} s, the nearest video frame is {apart[worst]:.6f} s away"
     return [
@@ -192,7 +202,7 @@ def _check_times(scan: VideoScan, camera: Feature, use: Use, fps: float, half: f
             camera,
             use,
             text,
-            expected=f"at most {TIME_TOLERANCE:g} s",
+            expected=f"at most {limits.video_time_tolerance_s:g} s",
             found=f"{apart[worst]:.6f} s",
             frame=worst,
             slight=bool(apart[worst] < 0.5 * half),
@@ -230,7 +240,10 @@ def _check_neighbours(scan: VideoScan, camera: Feature, ordered: list[Use], half
     used = [use for use in ordered if use.rows]
     for before, after in pairwise(used):
         overlap = before.window.stop - after.window.start
-        if overlap > 3 * half:
+        # pictures that both need, whatever the windows say: one is a window that starts a frame early
+        shared = before.window.start + before.rows * 2 * half - after.window.start
+        if overlap > 3 * half or shared > half:
+            overlap = max(overlap, shared)
             text = f"overlaps episode {before.episode.index} by {overlap:.3f} s"
             found.append(
                 _of(
@@ -241,12 +254,15 @@ def _check_neighbours(scan: VideoScan, camera: Feature, ordered: list[Use], half
                     text,
                     expected=f"a start at {before.window.stop:.3f} s or later",
                     found=f"{after.window.start:.3f} s",
+                    slight=overlap <= 3 * half,
                 )
             )
     return found
 
 
-def _check_spare(scan: VideoScan, camera: Feature, ordered: list[Use], fps: float, *, all_known: bool) -> list[Breach]:
+def _check_spare(
+    scan: VideoScan, camera: Feature, ordered: list[Use], fps: float, limits: Limits, *, all_known: bool
+) -> list[Breach]:
     """Frames that lie in no episode's window: before, between and after."""
     half = 0.5 / fps
     spare, at = 0, 0.0
@@ -261,7 +277,7 @@ def _check_spare(scan: VideoScan, camera: Feature, ordered: list[Use], fps: floa
     if tail and not spare:
         at = max(covered, 0.0)
     alone = ordered[0] if len(ordered) == 1 and all_known else None
-    if alone is not None and alone.rows and tail > LENIENT_FRAMES and spare == 0:
+    if alone is not None and alone.rows and tail > limits.lenient_frames and spare == 0:
         have = alone.rows + tail
         text = f"{have} video frames for {alone.rows} rows"
         return [_of(rules.VIDEO_FRAMES, scan, camera, alone, text, expected=str(alone.rows), found=str(have))]

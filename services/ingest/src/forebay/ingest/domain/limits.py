@@ -18,7 +18,7 @@ class Limits:
     frozen_levels: float = 6.0
     """LR-VIDEO-008: grey levels (of 255) that a still picture may change by: the codec's noise."""
     frozen_min_frames: int = 8
-    """LR-VIDEO-008: shorter episodes are not judged."""
+    """LR-VIDEO-008, LR-VIDEO-010: episodes with fewer frames are not judged."""
     frozen_share: float = 0.9
     """LR-VIDEO-008: share of an episode in one still picture that makes a frozen camera."""
     still_seconds: float = 3.0

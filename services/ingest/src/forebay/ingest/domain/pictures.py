@@ -8,6 +8,7 @@ while a file is decoded; the checks judge what it kept, which is small per episo
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.limits import DEFAULT_LIMITS, Limits
+from forebay.ingest.domain.recording import Episode
 
 Cells = npt.NDArray[np.float32]
 
@@ -115,6 +117,19 @@ class PictureWatch:
         return self._episodes
 
 
+def pictures_by_file(episodes: Iterable[Episode], fps: float) -> dict[str, list[EpisodePictures]]:
+    """What is to be seen in every video file: episodes where the episode table says they are."""
+    found: dict[str, list[EpisodePictures]] = {}
+    for episode in episodes:
+        for window in episode.windows:
+            stop = math.inf if window.whole else window.start + episode.length / fps
+            one = EpisodePictures(
+                episode=episode.index, camera=window.camera, file=window.file, start=window.start, stop=stop
+            )
+            found.setdefault(window.file, []).append(one)
+    return found
+
+
 Motion = Callable[[int, int, int], bool | None]
 """Does the robot move in episode e between frames a and b; None: it cannot be said."""
 
@@ -177,11 +192,13 @@ def _still(one: EpisodePictures, fps: float) -> Breach:
     )
 
 
-def check_same_pictures(seen: Iterable[EpisodePictures], same_rows: Callable[[int, int], bool]) -> list[Breach]:
+def check_same_pictures(
+    seen: Iterable[EpisodePictures], same_rows: Callable[[int, int], bool], limits: Limits = DEFAULT_LIMITS
+) -> list[Breach]:
     """Episodes of one camera with equal pictures. Whole recordings that repeat are told elsewhere (`same_rows`)."""
     groups: dict[tuple[str, str, int], list[EpisodePictures]] = {}
     for one in seen:
-        if one.frames > 1:
+        if one.frames >= limits.frozen_min_frames:
             groups.setdefault((one.camera, one.digest, one.frames), []).append(one)
     found: list[Breach] = []
     for (camera, digest, frames), ones in groups.items():
@@ -227,8 +244,8 @@ def check_stolen(seen: Iterable[EpisodePictures]) -> list[Breach]:
                     frame=0,
                     expected="a first picture of its own",
                     found=f"the {source} picture of the episode before",
-                    message=f"{camera}: the first picture of episodes {listed(episodes)} is the {source} picture of the episode before;"
-                    " the next picture is another scene",
+                    message=f"{camera}: frame 0 of episode {listed(episodes)} is the {source} picture of the episode before;"
+                    " frame 1 shows another scene",
                 )
             )
     return found

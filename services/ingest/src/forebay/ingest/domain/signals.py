@@ -23,6 +23,9 @@ TIME_TOLERANCE = 1e-4
 _FLOAT32_STEP = 2.0**-22
 """Relative distance of neighbouring float32 values, doubled: timestamps are stored in float32."""
 _MAX_PLACES = 50
+MOTION_FEATURES = ("observation.state", "action")
+"""What says whether the robot moves, the better one first."""
+_MAX_SPANS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +148,8 @@ class EpisodeScan:
     odd_indices: Places = field(default_factory=Places)
     tasks: dict[int, int] = field(default_factory=dict)
     features: dict[str, FeatureScan] = field(default_factory=dict)
+    travel: list[tuple[int, int, npt.NDArray[np.float32]]] = field(default_factory=list)
+    """How far each joint went in about a second of frames `[start, stop)`."""
     digest: str = ""
     """Digest of the rows, put here by whoever feeds the scan."""
 
@@ -163,8 +168,20 @@ class EpisodeScan:
             self.tasks[int(task)] = self.tasks.get(int(task), 0) + int(count)
         for key, vector in block.vectors.items():
             self.features.setdefault(key, FeatureScan()).add(vector, self.rows)
+        self._travel(block, max(round(fps), 1))
         self.files[block.file] = self.files.get(block.file, 0) + block.rows
         self.rows += block.rows
+
+    def _travel(self, block: RowBlock, second: int) -> None:
+        vector = next((block.vectors[key] for key in MOTION_FEATURES if key in block.vectors), None)
+        if vector is None or vector.values is None or len(vector.values) % block.rows:
+            return
+        table = vector.values.reshape(block.rows, -1)
+        for start in range(0, block.rows, second):
+            if len(self.travel) >= _MAX_SPANS:
+                return
+            piece = table[start : start + second + 1]
+            self.travel.append((self.rows + start, self.rows + start + len(piece), np.ptp(piece, axis=0).astype("f4")))
 
     def _times(self, block: RowBlock, fps: float) -> None:
         frames = np.arange(self.rows, self.rows + block.rows)

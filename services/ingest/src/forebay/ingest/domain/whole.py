@@ -1,0 +1,118 @@
+"""Checks that need everything that was read of a dataset: pictures of neighbours, statistics, splits, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forebay.ingest.domain import names, pictures, rules, splits, stored_statistics
+from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.collection_request import CollectionRequest, check_request
+from forebay.ingest.domain.limits import Limits
+from forebay.ingest.domain.pictures import EpisodePictures
+from forebay.ingest.domain.recording import Info
+from forebay.ingest.domain.signals import MOTION_FEATURES, EpisodeScan
+
+_MOVES = 0.02
+"""Share of a joint's range in the dataset that counts as moving."""
+_STATISTICS_FILES = "meta/stats.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A dataset as it was read."""
+
+    info: Info
+    scans: Mapping[int, EpisodeScan]
+    """Of listed episodes."""
+    pictures: list[EpisodePictures]
+    statistics: Mapping[str, Any] | None
+    tasks: Mapping[int, str]
+    tasks_file: str
+    complete: bool
+    """Every row that the statistics may have been made from is here."""
+    limits: Limits
+    request: CollectionRequest | None = None
+
+
+def check(whole: Whole) -> list[Breach]:
+    """Every broken rule among them."""
+    fps = whole.info.fps
+    digests = splits.digests_of(whole.pictures)
+    ranges = splits.ranges_of(whole.info)
+    same = splits.same_recording(whole.scans, digests)
+    found = [
+        *names.check_names(whole.info),
+        *names.check_task_texts(whole.tasks, whole.tasks_file),
+        *splits.check_splits(ranges),
+        *splits.check_repeated(whole.scans, digests, ranges),
+        *pictures.check_frozen(whole.pictures, fps, Motion(whole).moves, whole.limits),
+        *pictures.check_same_pictures(whole.pictures, same, whole.limits),
+        *pictures.check_stolen(whole.pictures),
+    ]
+    if whole.complete and sum(scan.rows for scan in whole.scans.values()) == whole.info.total_frames:
+        found += _check_statistics(whole)
+    if whole.request is not None:
+        tasks = tuple(
+            whole.tasks[n] for n in {t for scan in whole.scans.values() for t in scan.tasks} if n in whole.tasks
+        )
+        rows = sum(scan.rows for scan in whole.scans.values())
+        found += check_request(whole.request, whole.info, episodes=len(whole.scans), frames=rows, tasks=tasks)
+    return found
+
+
+def _check_statistics(whole: Whole) -> list[Breach]:
+    found: list[Breach] = []
+    for feature in whole.info.row_features:
+        stored = (whole.statistics or {}).get(feature.key)
+        parts = [scan.features[feature.key] for scan in whole.scans.values() if feature.key in scan.features]
+        if not isinstance(stored, dict) or not parts:
+            continue
+        rows = stored_statistics.summarise((part.moments, part.low, part.high) for part in parts)
+        if rows is not None:
+            found += stored_statistics.check_statistics(feature, stored, rows, _STATISTICS_FILES, whole.limits)
+    return found
+
+
+class Motion:
+    """Whether the robot moves, by the rows of the first of `MOTION_FEATURES` that the dataset has."""
+
+    def __init__(self, whole: Whole) -> None:
+        self._scans = whole.scans
+        keys = {feature.key for feature in whole.info.row_features}
+        self._key = next((key for key in MOTION_FEATURES if key in keys), None)
+        parts = [scan.features[self._key] for scan in whole.scans.values() if self._key in scan.features]
+        rows = stored_statistics.summarise((part.moments, part.low, part.high) for part in parts)
+        self._least = None if rows is None else np.maximum((rows.high - rows.low) * _MOVES, 1e-9)
+
+    def moves(self, episode: int, start: int, stop: int) -> bool | None:
+        """Between two frames; None when it cannot be said."""
+        scan = self._scans.get(episode)
+        if scan is None or self._least is None or self._key is None or self._key not in scan.features:
+            return None
+        seen = scan.features[self._key]
+        if seen.low is None or seen.high is None or len(seen.low) != len(self._least):
+            return None
+        if start == 0 and stop >= scan.rows:
+            return bool(np.any(seen.high - seen.low > self._least))
+        inside = [span for first, last, span in scan.travel if first >= start and last <= stop]
+        return any(bool(np.any(span > self._least)) for span in inside) if inside else None
+
+
+def check_stray(videos: Iterable[str], used: Iterable[str]) -> list[Breach]:
+    """Video files that no episode names."""
+    stray = sorted(set(videos) - set(used))
+    if not stray:
+        return []
+    return [
+        Breach(
+            rule=rules.STRAY_FILE,
+            file=stray[0],
+            expected="an episode in every video file",
+            found=f"{len(stray)} files of no episode",
+            message=f"{len(stray)} video files belong to no episode: {listed(stray)}",
+        )
+    ]

@@ -24,10 +24,10 @@ def contradictions(state: State, request: Request) -> dict[str, Any]:
     if wanted is None:
         return _page(state, request)
     root = resolve(state, request.project, wanted)
-    nodes, cut = _above(state, request.project, root)
-    found = [one for node in nodes for one in _of(state, request.project, node)]
-    found += _skews(state, request.project, {node.id for node in nodes})
-    return {"id": root, "contradictions": _json(found), "checked": len(nodes), "after": None, "complete": not cut}
+    nodes, cut = above(state, request.project, root)
+    found = [one for node in nodes for one in of_node(state, request.project, node)]
+    found += skews(state, request.project, {node.id for node in nodes})
+    return {"id": root, "contradictions": to_json(found), "checked": len(nodes), "after": None, "complete": not cut}
 
 
 def _page(state: State, request: Request) -> dict[str, Any]:
@@ -36,20 +36,20 @@ def _page(state: State, request: Request) -> dict[str, Any]:
     start = str(request.args.get("after") or "")
     page = state.all(Node, after=prefix + start, limit=limit)
     nodes = [node for node in page if node.key.startswith(prefix)]
-    found = [one for node in nodes for one in _of(state, request.project, node)]
+    found = [one for node in nodes for one in of_node(state, request.project, node)]
     if not start:
-        found += _skews(state, request.project, None)
+        found += skews(state, request.project, None)
     more = len(nodes) == limit
     return {
         "id": None,
-        "contradictions": _json(found),
+        "contradictions": to_json(found),
         "checked": len(nodes),
         "after": nodes[-1].id if more else None,
         "complete": not more,
     }
 
 
-def _of(state: State, project: str, node: Node) -> list[Contradiction]:
+def of_node(state: State, project: str, node: Node) -> list[Contradiction]:
     if node.type == CONTRADICTION:
         return []
     found = every(state, project, node)
@@ -58,7 +58,7 @@ def _of(state: State, project: str, node: Node) -> list[Contradiction]:
     return found
 
 
-def _above(state: State, project: str, root: str) -> tuple[list[Node], bool]:
+def above(state: State, project: str, root: str) -> tuple[list[Node], bool]:
     waiting, seen = [root], {root}
     found: list[Node] = []
     while waiting and len(found) < ANCESTORS:
@@ -73,7 +73,7 @@ def _above(state: State, project: str, root: str) -> tuple[list[Node], bool]:
     return found, bool(waiting)
 
 
-def _skews(state: State, project: str, only: set[str] | None) -> list[Contradiction]:
+def skews(state: State, project: str, only: set[str] | None) -> list[Contradiction]:
     prefix = f"{project}/"
     return [
         Contradiction(
@@ -90,7 +90,7 @@ def _skews(state: State, project: str, only: set[str] | None) -> list[Contradict
     ]
 
 
-def _json(found: list[Contradiction]) -> list[dict[str, Any]]:
+def to_json(found: list[Contradiction]) -> list[dict[str, Any]]:
     """Each once: two neighbours may both see the same one."""
     unique = {(one.code, one.subject, one.message): one for one in found}
     return [one.to_json() for _, one in sorted(unique.items())]

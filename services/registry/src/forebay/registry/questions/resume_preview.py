@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.contracts.v1.models import Compatibility
 from forebay.registry.commands.resume_point import result_of, saves_of, suspects_of, wanted_of
 from forebay.registry.domain.graph import attempts_of, get
 from forebay.registry.domain.names import known, top, unknown
-from forebay.registry.domain.nodes import CHECKPOINT, JOB, Node, job_id, local_id
+from forebay.registry.domain.nodes import CHECKPOINT, JOB, job_id
 from forebay.registry.domain.resume import Save, decide_resume, save_of
 from forebay.registry.domain.view import first_fact, shown
 from forebay.registry.questions.as_of import as_of
@@ -31,10 +30,9 @@ def resume_preview(state: State, request: Request) -> dict[str, Any]:
     return {
         **result_of(job, attempt, point),
         "as_of": moment,
-        "attempts": [_attempt(get(state, project, one), number) for number, one in attempts_of(state, project, job)],
+        "attempts": _attempts(state, project, job, saves),
         "saves": [_brief(save) for save in sorted(saves, key=lambda save: save.order, reverse=True)[:200]],
-        "wanted": wanted.compatibility.model_dump(mode="json", exclude_defaults=True)
-        or Compatibility().model_dump(mode="json", exclude_defaults=True),
+        "wanted": wanted.compatibility.model_dump(mode="json", exclude_defaults=True),
         "complete": not waiting,
         "missing": [{"id": f"{CHECKPOINT}:{one}", "reason": "its files are not checked yet"} for one in waiting],
     }
@@ -70,13 +68,23 @@ def _brief(save: Save) -> dict[str, Any]:
     }
 
 
-def _attempt(node: Node | None, number: int) -> dict[str, Any]:
+def _attempts(state: State, project: str, job: str, saves: list[Save]) -> list[dict[str, Any]]:
     """Two recoveries, apart: whether the process came back, and whether training went on."""
-    started, decided = first_fact(node, "AttemptStarted"), first_fact(node, "ResumeDecided")
-    return {
-        "attempt": number,
-        "id": None if node is None else local_id(node.id),
-        "restarted": number > 1 and started is not None,
-        "resumed": None if decided is None else decided.values["resume_mode"] == "resume",
-        "from_step": shown(node, "resume_step"),
-    }
+    found: list[dict[str, Any]] = []
+    for number, attempt in attempts_of(state, project, job):
+        node = get(state, project, attempt)
+        decided = first_fact(node, "ResumeDecided")
+        mine = [save.step for save in saves if save.attempt == number]
+        before = [save.step for save in saves if save.attempt < number]
+        resumed = None if decided is None else decided.values["resume_mode"] == "resume"
+        if mine and before and min(mine) < (shown(node, "resume_step") or max(before)):
+            resumed = False  # whatever was decided, its steps began again
+        found.append(
+            {
+                "attempt": number,
+                "restarted": number > 1 and first_fact(node, "AttemptStarted") is not None,
+                "resumed": resumed,
+                "from_step": shown(node, "resume_step"),
+            }
+        )
+    return found

@@ -37,3 +37,15 @@ class ReadBackError(IngestError):
 
 class PolicyRefusedError(IngestError):
     """A project's policy says something that nobody can follow; the text names every problem."""
+
+
+class PlaceUnknownError(IngestError):
+    """A place that is named does not exist, or is none that datasets are read from."""
+
+
+class ObjectStoreError(IngestError):
+    """An object store does not answer, or does not let us in; the text says what to look at."""
+
+
+class SourceChangedError(IngestError):
+    """A dataset in its own place was changed while it was looked at, or since it was registered."""

@@ -18,7 +18,7 @@ from forebay.ingest.domain.structure import Pointer
 from forebay.ingest.errors import UnreadableFileError, UnsafePathError
 
 _POINTER_HEAD = b"version https://git-lfs.github.com/spec/v1"
-_POINTER_LIMIT = 1024
+POINTER_LIMIT = 1024
 MAX_JSON_BYTES = 256 << 20
 _ARRIVING = re.compile(r".*\.(part|partial|incomplete|filepart|crdownload|tmp)")
 """Names that tools give to files until these are whole."""
@@ -119,7 +119,7 @@ class DatasetFolder:
         """Every file that is a Git LFS pointer instead of its content."""
         found: list[Pointer] = []
         for name, size in sorted(self.files.items()):
-            if not len(_POINTER_HEAD) <= size <= _POINTER_LIMIT:
+            if not len(_POINTER_HEAD) <= size <= POINTER_LIMIT:
                 continue
             try:
                 text = self.read(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,19 +31,21 @@ _SHOWN = 40
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the CLI."""
-    app.command("validate")(validate)
+    app.command("validate", epilog="Example: forebay validate s3://robots/pick-place --endpoint http://minio:9000")(
+        validate
+    )
     app.command("rules")(list_rules)
 
 
 def validate(
-    path: Annotated[Path, typer.Argument(help="Folder of a LeRobot dataset.")],
+    path: Annotated[str, typer.Argument(help="Folder of a LeRobot dataset (v3.0, v2.1, v2.0), or s3://BUCKET/PREFIX.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    endpoint: Annotated[
+        str | None, typer.Option(help="URL of the S3 server; default: AWS_ENDPOINT_URL. Keys: AWS_ACCESS_KEY_ID, …")
+    ] = None,
 ) -> None:
-    """Check a dataset folder against every rule. Needs no server; changes nothing."""
-    if not path.exists():
-        typer.echo(f"{path} does not exist; give the folder that contains meta/info.json", err=True)
-        raise typer.Exit(2)
-    report = _inspect(path)
+    """Check a dataset against every rule, where it lies. Needs no Forebay server; changes nothing."""
+    report = _inspect(path, endpoint)
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False, allow_nan=False))
     else:
@@ -52,11 +53,15 @@ def validate(
     raise typer.Exit(0 if report.good else 1)
 
 
-def _inspect(path: Path) -> Report:
+def _inspect(path: str, endpoint: str | None) -> Report:
     from forebay.ingest.adapters import decoders  # noqa: PLC0415 other commands do without
 
     decoders.warm_up()
-    from forebay.ingest.inspection import inspect  # noqa: PLC0415 NumPy would slow every command's start
+    from forebay.ingest.domain.place_uri import parse_place  # noqa: PLC0415 NumPy would slow every command's start
+    from forebay.ingest.errors import ObjectStoreError, PlaceUnknownError, SourceChangedError  # noqa: PLC0415
+    from forebay.ingest.inspection import inspect  # noqa: PLC0415
+    from forebay.ingest.places import open_place  # noqa: PLC0415
+    from forebay.ingest.settings import s3_settings  # noqa: PLC0415
 
     bars: dict[str, TaskID] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -67,13 +72,21 @@ def _inspect(path: Path) -> Report:
                 bars[stage] = progress.add_task({"rows": "reading rows", "frames": "decoding video"}.get(stage, stage))
             progress.update(bars[stage], completed=done, total=max(total, done))
 
-        return inspect(path, advance).report
+        try:
+            with open_place(parse_place(path, endpoint), s3_settings()) as folder:
+                return inspect(folder, advance).report
+        except PlaceUnknownError as error:
+            message, code = str(error), 2
+        except (ObjectStoreError, SourceChangedError) as error:
+            message, code = str(error), 3
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
 
 
-def _show(path: Path, report: Report, console: Console) -> None:
+def _show(path: str, report: Report, console: Console) -> None:
     counts: dict[str, Any] = report.to_json()["counts"]
     console.print(
-        f"[bold]{escape(printable(str(path)))}[/]  {report.format}, {counts['files']} files, {counts['bytes']:,} bytes"
+        f"[bold]{escape(printable(path))}[/]  {report.format}, {counts['files']} files, {counts['bytes']:,} bytes"
     )
     if report.breaches:
         table = Table("rule", "severity", "episode", "what was found", box=None, pad_edge=False, show_edge=False)

@@ -5,6 +5,8 @@ Used by `inspection`, which judges what comes back.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,8 +19,9 @@ from forebay.ingest.adapters.decoding import DataFile, FileRows, Listing
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach
 from forebay.ingest.domain.frames import VideoScan
+from forebay.ingest.domain.limits import Limits
 from forebay.ingest.domain.path_template import PathTemplate
-from forebay.ingest.domain.pictures import PictureWatch
+from forebay.ingest.domain.pictures import EpisodePictures, PictureWatch, check_frozen, check_same_pictures
 from forebay.ingest.domain.recording import Info
 from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.errors import IngestError
@@ -70,7 +73,7 @@ class Content:
         on_rows: Callable[[int], None],
         on_frames: Callable[[int], None],
     ) -> None:
-        """Decode every file. Nothing is raised for what they contain."""
+        """Decode these files. Nothing is raised for what they contain."""
         threads = max(1, -(-cores() // max(1, len(videos))))
         sizes = {name: path.stat().st_size for name, (path, _) in videos.items()}
         tasks = [
@@ -92,7 +95,7 @@ class Content:
             for name, (path, watch) in videos.items()
         ]
         answers = self._pool.run(tasks)
-        self._rows = dict(zip((file.name for file in data), answers[: len(data)], strict=True))
+        self._rows.update(zip((file.name for file in data), answers[: len(data)], strict=True))
         for name, answer in zip(videos, answers[len(data) :], strict=True):
             self._videos[name] = answer if isinstance(answer, VideoScan) else _no_frames(name, sizes[name], answer)
 
@@ -116,3 +119,33 @@ class Content:
 
 def _no_frames(name: str, size: int, error: IngestError) -> VideoScan:
     return VideoScan(file=name, size=size, times=np.empty(0), problem=str(error))
+
+
+_MOST_LOOSE = 1000
+_NUMBER = re.compile(r"(\d{1,9})\.mp4")
+
+
+def check_loose_videos(pool: Decoders, folder: DatasetFolder, limits: Limits) -> list[Breach]:
+    """Frozen cameras among videos that no readable table describes: one folder is one camera, one file an episode."""
+    names = [
+        name
+        for name, size in folder.files.items()
+        if name.startswith("videos/") and name.endswith(".mp4") and size > 1024
+    ]
+    seen: list[EpisodePictures] = []
+    tasks: list[Task] = []
+    for name in names[:_MOST_LOOSE]:
+        number = _NUMBER.search(name)
+        camera = next((part for part in name.split("/")[1:-1] if not part.startswith("chunk")), "videos")
+        one = EpisodePictures(
+            episode=int(number.group(1)) if number else len(tasks), camera=camera, file=name, start=0.0, stop=math.inf
+        )
+        watch = PictureWatch([one], 1.0, limits)
+        arguments = (folder.path(name), name, 1, watch)
+        tasks.append(Task(function=decoding.scan_frames, arguments=arguments, size=folder.files[name]))
+    for answer in pool.run(tasks):
+        seen += answer.pictures if isinstance(answer, VideoScan) else ()
+    found = check_frozen(seen, 1.0, lambda *_: None, limits)
+    return [breach for breach in found if breach.severity != "warning"] + check_same_pictures(
+        seen, lambda *_: False, limits
+    )

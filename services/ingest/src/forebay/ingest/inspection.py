@@ -16,7 +16,7 @@ from forebay.ingest.adapters import lerobot_tables, metadata_tables
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.adapters.decoders import Decoders
 from forebay.ingest.adapters.decoding import DataFile, Listing
-from forebay.ingest.content import Content, Tasks, read_tables
+from forebay.ingest.content import Content, Tasks, check_loose_videos, read_tables
 from forebay.ingest.domain import frames, info_file, report, rules, signals, structure, video_form, whole
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.collection_request import CollectionRequest
@@ -46,6 +46,7 @@ class Inspection:
     episodes: list[Episode] = field(default_factory=list)
     tasks: dict[int, str] = field(default_factory=dict)
     statistics: dict[str, Any] | None = None
+    pictures: list[EpisodePictures] = field(default_factory=list)
 
 
 def inspect(
@@ -78,7 +79,6 @@ class _Inspector:
     ) -> None:
         self._pool = pool
         self._policy, self._request = terms
-        self._pictures: list[EpisodePictures] = []
         self._folder = root if isinstance(root, DatasetFolder) else DatasetFolder(root)
         self._progress = progress
         self._distrusted = dict(distrusted)
@@ -93,10 +93,12 @@ class _Inspector:
     def run(self) -> Inspection:
         info = self._read_info()
         if info is None:
-            return self._finish()
+            return self._without_tables()
         self._seen.info, self._label = info, info.version
         templates = self._templates(info)
-        if templates is None or self._is_empty(info):
+        if templates is None:
+            return self._without_tables()
+        if self._is_empty(info):
             return self._finish()
         table, tasks = read_tables(self._pool, self._folder, info, templates)
         self._breaches += table.breaches
@@ -109,6 +111,11 @@ class _Inspector:
         self._read_videos(info)
         self._check_episodes(info)
         self._check_whole(info, table)
+        return self._finish()
+
+    def _without_tables(self) -> Inspection:
+        """Nothing says what belongs together; pictures can be looked at all the same."""
+        self._breaches += check_loose_videos(self._pool, self._folder, self._policy.limits)
         return self._finish()
 
     # what it is
@@ -272,15 +279,17 @@ class _Inspector:
         shown = pictures_by_file(self._seen.episodes, info.fps)
         shown = {self._moved.get(name, name): episodes for name, episodes in shown.items()}
         rows = sum(episode.length for episode in self._seen.episodes)
-        self._content.decode(
-            self._data,
-            {
-                name: (self._folder.path(name), PictureWatch(shown[name], info.fps, self._policy.limits))
-                for name in sorted(videos - self._unreadable)
-            },
-            self._counter("rows", rows),
-            self._counter("frames", rows * len(info.cameras)),
-        )
+        on_frames = self._counter("frames", rows * len(info.cameras))
+        watches = {
+            name: PictureWatch(shown[name], info.fps, self._policy.limits) for name in sorted(videos - self._unreadable)
+        }
+        near = {
+            name: (self._folder.path(name), watch) for name, watch in watches.items() if name not in self._folder.far
+        }
+        self._content.decode(self._data, near, self._counter("rows", rows), on_frames)
+        for name in watches.keys() - near.keys():
+            with self._folder.near(name) as path:
+                self._content.decode([], {name: (path, watches[name])}, on_frames, on_frames)
 
     def _counter(self, stage: str, total: int) -> Callable[[int], None]:
         done = 0
@@ -335,7 +344,7 @@ class _Inspector:
             scan = self._content.video(self._moved.get(name, name))
             if scan is None:
                 continue
-            self._pictures += scan.pictures
+            self._seen.pictures += scan.pictures
             self._breaches += _check_file(scan, camera, uses, info.fps, self._policy.limits, all_known=all_known)
 
     # judgement
@@ -361,7 +370,7 @@ class _Inspector:
             Whole(
                 info=info,
                 scans=listed_scans,
-                pictures=self._pictures,
+                pictures=self._seen.pictures,
                 statistics=self._seen.statistics,
                 tasks=self._seen.tasks,
                 tasks_file=lerobot_tables.tables_of(info)[1],
@@ -422,7 +431,12 @@ class _Inspector:
         if version == "unknown" and self._layout != "unknown":
             version = f"lerobot-{self._layout}"
         self._seen.report = report.judge(
-            version, reports, self._breaches, files=len(self._folder.files), size=sum(self._folder.files.values())
+            version,
+            reports,
+            self._breaches,
+            files=len(self._folder.files),
+            size=sum(self._folder.files.values()),
+            on_bad_episode=self._policy.on_bad_episode,
         )
         return self._seen
 

@@ -1,0 +1,7 @@
+"""Profiles of the property tests: `pytest --hypothesis-profile=long` looks for what the short runs do not meet."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("long", max_examples=2000, deadline=None)

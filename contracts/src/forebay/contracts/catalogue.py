@@ -108,6 +108,20 @@ EVENTS: tuple[EventSpec, ...] = (
         datasets.DatasetDerivationFailed, _I, "dataset.derivation-failed", "dataset", "a derivation cannot be written"
     ),
     _row(
+        datasets.DatasetRegistrationRequested,
+        _I,
+        "dataset.registration-requested",
+        "dataset",
+        "`forebay dataset register`",
+    ),
+    _row(
+        datasets.DatasetRegistrationFailed,
+        _I,
+        "dataset.registration-failed",
+        "dataset",
+        "data in its own place cannot become a version",
+    ),
+    _row(
         datasets.DatasetVersionChecked, _I, "dataset.version-checked", "dataset", "a tag or a lease needs the version"
     ),
     _row(datasets.DatasetVersionRemoved, _I, "dataset.version-removed", "dataset", "`forebay dataset cleanup`"),

@@ -9,11 +9,13 @@ from pydantic import Field
 from forebay.contracts.body import EventBody, FileRef, Value
 from forebay.contracts.identifiers import Id, Name, Sha256
 from forebay.contracts.reasons import Reason
+from forebay.contracts.v1.episodes import Finding
 
 MANIFEST_FILE = "forebay-manifest.json"
 """In a version's root: canonical JSON `{"files": [{"path", "sha256", "bytes"}]}` of every other file
 of the version, sorted by path. Its own SHA-256 is the version's `manifest_sha256`, so a reader can
-check what it sees without asking anybody."""
+check what it sees without asking anybody. Of files that were registered in place it also has `mtime_ns`;
+of objects on S3 it has `etag` instead of `sha256`."""
 
 
 class DatasetVersionCommitted(EventBody):
@@ -79,6 +81,35 @@ class DatasetDerivationFailed(EventBody):
     derivation: Id
     dataset: Name
     message: str
+
+
+class DatasetRegistrationRequested(EventBody):
+    """A person asked for a version of data that stays where it lies; it is validated there, and nothing is copied."""
+
+    event: ClassVar[str] = "DatasetRegistrationRequested"
+    registration: Id
+    dataset: Name
+    uri: str
+    """A folder, or `s3://bucket/prefix`."""
+    endpoint: str | None = None
+    """URL of the S3 server; keys never travel in events."""
+    revision: str | None = None
+    """Revision at the source, as the person named it."""
+    by: str
+
+
+class DatasetRegistrationFailed(EventBody):
+    """The data cannot be registered: it is not good enough, cannot be read, or changed meanwhile."""
+
+    event: ClassVar[str] = "DatasetRegistrationFailed"
+    registration: Id
+    dataset: Name
+    message: str
+    outcome: str | None = None
+    """What validation said, when it came to that."""
+    findings: tuple[Finding, ...] = ()
+    """The worst of them; the report has all."""
+    report: FileRef | None = None
 
 
 class DatasetVersionChecked(EventBody):

@@ -15,8 +15,9 @@ from forebay.contracts.body import EventBody
 from forebay.contracts.codec import decode_recorded, encode
 from forebay.contracts.envelope import Event, Recorded
 from forebay.contracts.parts import Part, Source
-from forebay.ingest.domain.decide import decide
-from forebay.ingest.domain.documents import DOCUMENTS
+from forebay.contracts.v1.datasets import DatasetVersionChecked
+from forebay.ingest.domain.decide import LEASE, decide
+from forebay.ingest.domain.documents import DOCUMENTS, Lease, place
 from forebay.ingest.domain.evolve import READS, evolve
 from forebay.runtime.documents import D
 from forebay.runtime.machine import Action, Emit, NothingPending, Outcome, Request, Work
@@ -35,6 +36,8 @@ class SimulatedLog:
     state: MemoryState = field(default_factory=MemoryState)
     records: list[Recorded[EventBody]] = field(default_factory=list)
     work: dict[tuple[str, str], Work] = field(default_factory=dict)
+    files_whole: bool = True
+    """Versions are found whole as soon as a job asks for them; False: a test runs the worker that looks."""
     _seen: set[str] = field(default_factory=set)
 
     def publish(self, body: EventBody, identity: str, part: Part = Part.COLLECTOR) -> None:
@@ -51,6 +54,16 @@ class SimulatedLog:
                 self._append(event)
             elif isinstance(action, Work):
                 self.work.setdefault((action.kind, action.key), action)
+                if action.kind == LEASE and self.files_whole:
+                    self.look(action.key)
+
+    def look(self, job: str) -> None:
+        """What the work `lease` finds when nothing is wrong."""
+        lease = self.state.get(Lease, place(PROJECT, job))
+        for use in () if lease is None else lease.uses:
+            _, dataset, number = use.split("/")
+            body = DatasetVersionChecked(dataset=dataset, number=int(number), check=job, whole=True)
+            self.publish(body, f"checked-{job}-{use}", Part.INGEST)
 
     def command(self, outcome: Outcome) -> dict[str, Any]:
         self.act(outcome.actions)

@@ -14,6 +14,7 @@ import lance
 import pyarrow.parquet as pq
 import pytest
 from forebay.ingest.adapters.lance_version import commit_version
+from forebay.ingest.adapters.origins import UploadOrigin
 from forebay.ingest.conversion import Accepted, Share, plan_shares
 from forebay.ingest.domain.report import Report
 from forebay.ingest.inspection import inspect
@@ -273,7 +274,7 @@ def test_a_version_in_the_layout_of_v3(tmp_path: Path, version: str) -> None:
     folder = v2.build(tmp_path / "upload", version)
     share = _share(folder, "up-1")
     root = tmp_path / "v1"
-    commit_version(plan_shares([share]), {"up-1": folder}, root, lambda *_: None)
+    commit_version(plan_shares([share]), {"up-1": UploadOrigin(folder)}, root, lambda *_: None)
     info = json.loads((root / "meta/info.json").read_bytes())
     assert (info["codebase_version"], info["storage_format"], info["total_frames"]) == ("v3.0", "lance", 15)
     assert not {"total_chunks", "total_videos"} & set(info)
@@ -296,6 +297,7 @@ def test_both_formats_stand_in_one_version(tmp_path: Path) -> None:
     """A dataset that began in v2.1 takes uploads of v3.0."""
     first, second = v2.build(tmp_path / "a"), lerobot.build(tmp_path / "b", seed=3)
     shares = [_share(first, "up-1"), _share(second, "up-2")]
-    commit_version(plan_shares(shares), {"up-1": first, "up-2": second}, tmp_path / "v1", lambda *_: None)
+    origins = {"up-1": UploadOrigin(first), "up-2": UploadOrigin(second)}
+    commit_version(plan_shares(shares), origins, tmp_path / "v1", lambda *_: None)
     assert lance.dataset(str(tmp_path / "v1/frames.lance")).count_rows() == 30
     assert lance.dataset(str(tmp_path / "v1/videos.lance")).count_rows() == 5

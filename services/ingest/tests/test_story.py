@@ -61,7 +61,7 @@ class TestUploads:
             "upload": "up-1",
             "dataset": DATASET,
             "number": 1,
-            "uploads": ["up-1"],
+            "base": 0,
         }
 
     def test_nothing_accepted_makes_no_version(self) -> None:
@@ -85,7 +85,7 @@ class TestUploads:
         assert _upload(log, "up-2").state == "VALIDATING"
         for index in range(2):
             accept(log, index, "up-2")
-        assert log.work[("convert", "up-2")].payload["uploads"] == ["up-1", "up-2"]
+        assert log.work[("convert", "up-2")].payload["base"] == 1
         assert log.work[("convert", "up-2")].payload["number"] == 2
 
     def test_a_refused_upload_makes_room(self) -> None:

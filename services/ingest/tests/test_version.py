@@ -19,6 +19,7 @@ import pytest
 from forebay.contracts.v1.datasets import MANIFEST_FILE
 from forebay.ingest.adapters.frame_batches import compare_rows
 from forebay.ingest.adapters.lance_version import CommittedVersion, commit_version
+from forebay.ingest.adapters.origins import UploadOrigin
 from forebay.ingest.conversion import Accepted, Share, plan_shares
 from forebay.ingest.domain import statistics
 from forebay.ingest.domain.report import GOOD
@@ -60,7 +61,8 @@ def _silent(_stage: str, _done: int, _total: int) -> None:
 
 
 def _commit(plan: VersionPlan, landings: Landings, root: Path, **more: Any) -> CommittedVersion:
-    return commit_version(plan, landings, root, _silent, **more)
+    origins = {upload: UploadOrigin(folder) for upload, folder in landings.items()}
+    return commit_version(plan, origins, root, _silent, **more)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forebay.contracts.parts import Part
 from forebay.ingest import questions
-from forebay.ingest.domain import tagging
-from forebay.ingest.domain.decide import CONVERT, VALIDATE, decide
+from forebay.ingest.domain import tagging, version_commands
+from forebay.ingest.domain.decide import CHECK, CONVERT, DERIVE, LEASE, RELEASE, REMOVE, VALIDATE, decide
 from forebay.ingest.domain.documents import DOCUMENTS
 from forebay.ingest.domain.evolve import FOLD_VERSION, READS, evolve
 from forebay.ingest.settings import IngestSettings
@@ -24,12 +24,21 @@ def definition() -> Service:
         reads=READS,
         evolve=evolve,
         decide=decide,
-        commands={"tag": tagging.tag, "untag": tagging.untag},
+        commands={
+            "tag": tagging.tag,
+            "untag": tagging.untag,
+            "derive": version_commands.derive,
+            "withdraw": version_commands.withdraw,
+            "check": version_commands.check,
+            "cleanup": version_commands.cleanup,
+        },
         questions={
             "datasets": questions.datasets,
             "dataset": questions.dataset,
             "upload": questions.upload,
             "episodes": questions.episodes,
+            "derivation": questions.derivation,
+            "diff": questions.diff,
         },
     )
 
@@ -39,7 +48,9 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     # pyarrow, PyAV and Lance take a second to import: `definition` and the CLI do without them
     from forebay.ingest.adapters.landing_folder import LandingFolders  # noqa: PLC0415
     from forebay.ingest.adapters.report_files import ReportFiles  # noqa: PLC0415
+    from forebay.ingest.workers import leases  # noqa: PLC0415
     from forebay.ingest.workers.convert import Converter  # noqa: PLC0415
+    from forebay.ingest.workers.derive import Deriver  # noqa: PLC0415
     from forebay.ingest.workers.validate import Validator  # noqa: PLC0415
 
     pool = settings.pool_folder
@@ -47,6 +58,11 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     return {
         VALIDATE: Validator(landings, ReportFiles(pool)),
         CONVERT: Converter(landings, pool / "datasets"),
+        DERIVE: Deriver(landings, pool / "datasets"),
+        LEASE: leases.lease,
+        RELEASE: leases.release,
+        CHECK: leases.check,
+        REMOVE: leases.Remover(pool / "datasets"),
     }
 
 
@@ -54,4 +70,4 @@ async def run() -> None:
     """Run until told to stop."""
     settings = load_settings(IngestSettings)
     # one of each: a dataset's uploads follow each other anyway, and decoding uses every core
-    await run_service(definition(), settings, workers(settings), concurrency={VALIDATE: 1, CONVERT: 1})
+    await run_service(definition(), settings, workers(settings), concurrency={VALIDATE: 1, CONVERT: 1, DERIVE: 1})

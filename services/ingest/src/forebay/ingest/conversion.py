@@ -37,10 +37,11 @@ class Share:
 
 def plan_shares(shares: Sequence[Share]) -> VersionPlan:
     """Read the uploads' metadata again and plan the version; raises `ConversionError` when it has changed."""
-    return plan_version([_source(share) for share in shares if share.episodes])
+    return plan_version([share_source(share) for share in shares if share.episodes])
 
 
-def _source(share: Share) -> Source:
+def share_source(share: Share) -> Source:
+    """Read one upload's metadata again."""
     folder = DatasetFolder(share.landing)
     document, _ = read_document(folder.read(INFO_FILE))
     info, _ = parse_info(document or {})
@@ -60,7 +61,13 @@ def _source(share: Share) -> Source:
             raise ConversionError(msg)
         episodes.append(
             AcceptedEpisode(
-                id=episode.id, upload=share.upload, declared=found, tasks=episode.tasks, digest=episode.digest
+                id=episode.id,
+                upload=share.upload,
+                source_index=episode.source_index,
+                origin=share.upload,
+                declared=found,
+                tasks=episode.tasks,
+                digest=episode.digest,
             )
         )
-    return Source(upload=share.upload, info=info, tasks=tasks, sha256=share.sha256, episodes=tuple(episodes))
+    return Source(origin=share.upload, info=info, tasks=tasks, sha256=share.sha256, episodes=tuple(episodes))

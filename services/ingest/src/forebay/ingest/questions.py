@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from forebay.ingest.domain.documents import Dataset, Episode, Tag, Upload, Version, place
+from forebay.ingest.domain.documents import Dataset, Derivation, Episode, Tag, Upload, Version, place
+from forebay.ingest.domain.membership import members
 from forebay.ingest.domain.tagging import find_dataset, of_project
+from forebay.ingest.domain.version_commands import selected
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Request
 from forebay.runtime.state import State
@@ -27,8 +30,10 @@ def datasets(state: State, request: Request) -> dict[str, Any]:
 def dataset(state: State, request: Request) -> dict[str, Any]:
     """`{dataset}` -> its versions, tags and uploads."""
     found = find_dataset(state, request)
+    tags = state.find(Tag, "dataset_key", found.key)
     return {
         **_dataset_line(state, found),
+        "tagged": [{"tag": t.name, "number": t.number, "by": t.by, "reason": t.reason} for t in tags],
         "versions": [_version(version) for version in state.find(Version, "dataset_key", found.key)],
         "uploads": [_upload(upload) for upload in state.find(Upload, "dataset_key", found.key)],
     }
@@ -54,6 +59,67 @@ def episodes(state: State, request: Request) -> dict[str, Any]:
         "total": len(found),
         "next": page[-1].id if len(page) == limit else None,
     }
+
+
+def derivation(state: State, request: Request) -> dict[str, Any]:
+    """`{derivation}` -> how far a version that a person asked for is."""
+    wanted = str(request.args.get("derivation", ""))
+    found = state.get(Derivation, place(request.project, wanted))
+    if found is None:
+        raise Refused("derivation-unknown", f"no derivation {wanted!r} in {request.project}", "forebay dataset derive")
+    return {
+        "derivation": found.id,
+        "dataset": found.dataset,
+        "base": found.base,
+        "state": found.state,
+        "version": found.version,
+        "message": found.message,
+    }
+
+
+def diff(state: State, request: Request) -> dict[str, Any]:
+    """`{a, b}`, each `name@v3` or `name@tag` -> episodes that came and went, tasks, and where both lie."""
+    before, after = (selected(state, _about(request, side))[1] for side in ("a", "b"))
+    left, right = ({episode.id: episode for episode in members(state, one)} for one in (before, after))
+    tasks = [sorted({task for episode in side.values() for task in episode.tasks}) for side in (left, right)]
+    came, went = ([side[id_] for id_ in side if id_ not in other] for side, other in ((right, left), (left, right)))
+    return {
+        "a": _version(before),
+        "b": _version(after),
+        "same_dataset": before.dataset_key == after.dataset_key,
+        "kept": len(left.keys() & right.keys()),
+        "episodes_in": [_moved(episode) for episode in came[:MAX_LIMIT]],
+        "episodes_in_total": len(came),
+        "episodes_out": [_moved(episode) for episode in went[:MAX_LIMIT]],
+        "episodes_out_total": len(went),
+        "tasks_in": sorted(set(tasks[1]) - set(tasks[0])),
+        "tasks_out": sorted(set(tasks[0]) - set(tasks[1])),
+        "tasks": [_task_counts(side.values()) for side in (left, right)],
+    }
+
+
+def _about(request: Request, side: str) -> Request:
+    args = {"dataset": request.args.get(side)}
+    return Request(id=request.id, project=request.project, by=request.by, now=request.now, args=args)
+
+
+def _moved(episode: Episode) -> dict[str, Any]:
+    return {
+        "episode": episode.id,
+        "length": episode.length,
+        "tasks": list(episode.tasks),
+        "upload": episode.upload,
+        "source_index": episode.source_index,
+        "withdrawn": episode.withdrawn,
+    }
+
+
+def _task_counts(episodes: Iterable[Episode]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for episode in episodes:
+        for task in episode.tasks:
+            counts[task] = counts.get(task, 0) + 1
+    return dict(sorted(counts.items()))
 
 
 def _limit(request: Request) -> int:
@@ -95,6 +161,14 @@ def _version(version: Version) -> dict[str, Any]:
         "frames": version.frame_count,
         "bytes": version.bytes,
         "accepted": version.accepted,
+        "dataset": version.dataset,
+        "parent": version.parent,
+        "reason": version.reason,
+        "filter": version.filter,
+        "withdrawn": list(version.withdrawn),
+        "broken": version.broken,
+        "checked": version.checked,
+        "removed": version.removed,
     }
 
 

@@ -7,17 +7,17 @@
     <root>/episodes.json   the stable episode ids behind the dense indices
     <root>/forebay-manifest.json   size and digest of every other file
 
-Each version is written as tables of its own. Growing tables with shallow clones as
-roots store less, but a clone carries absolute paths and lives only as long as a
-lease tag on the table it was cloned from; that comes with deriving and appending
-versions, which need it.
+A version that adds to another, or leaves some of its episodes out, shares the data
+files of that one as hard links (decision 0004): nothing but what is new is written,
+every root stands for itself, and deleting one never touches another.
 
 Everything is written to a hidden folder beside the final place, read back and
-compared with the upload bit by bit, and only then renamed. So a root that has its
-name is complete and verified, and a crash leaves at most a hidden folder, which the
-next run removes. Rows stream through; of videos one file at a time is in memory.
+compared with where it came from bit by bit, and only then renamed. So a root that
+has its name is complete and verified, and a crash leaves at most a hidden folder,
+which the next run removes. A root that an earlier run finished is found again by the
+digest of its content, or by the request it answers.
 Pixels of episodes that were left out stay inside shared mp4 files; the time windows
-in meta/episodes select.
+in meta/episodes select. Encoding the videos anew removes them.
 """
 
 from __future__ import annotations
@@ -27,35 +27,23 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lance
-import pyarrow as pa
 
 from forebay.contracts.body import FileRef
 from forebay.contracts.identifiers import canonical_json
 from forebay.contracts.v1.datasets import MANIFEST_FILE
-from forebay.ingest.adapters import lerobot_meta
-from forebay.ingest.adapters.episode_rows import EpisodeRows
-from forebay.ingest.adapters.frame_batches import FrameBuilder, Rows, compare_rows, frame_columns, frame_schema
-from forebay.ingest.adapters.mp4_index import index_mp4
-from forebay.ingest.adapters.parquet_tables import ParquetTable
-from forebay.ingest.domain.version_plan import PlannedEpisode, PlannedVideo, VersionPlan
-from forebay.ingest.errors import ConversionError, IngestError, ReadBackError
+from forebay.ingest.adapters.origins import EPISODES_FILE, Origin
+from forebay.ingest.adapters.version_tables import Progress, VersionTables
+from forebay.ingest.domain.version_plan import VersionPlan
+from forebay.ingest.errors import ConversionError
 
-EPISODES_FILE = "episodes.json"
 FORMAT = "lerobot-v3.0-lance"
-_STORAGE_VERSION: Literal["2.2"] = "2.2"
-"""The first file version with blobs as LeRobot's reader expects them."""
 _CHUNK = 1 << 20
-_READ_ROWS = 4096
-_READ_BUFFER = 64 << 20
-"""Lance reads ahead up to 2 GB when it is not told otherwise."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +62,17 @@ class CommittedVersion:
 
 def commit_version(
     plan: VersionPlan,
-    landings: Mapping[str, Path],
+    origins: Mapping[str, Origin],
     root: Path,
     progress: Progress,
     check_point: Callable[[str], None] = lambda _: None,
+    *,
+    request: str | None = None,
 ) -> CommittedVersion:
     """Write, read back, and give the root its name. Safe to run again after a crash at any point.
 
-    `landings` has the folder of each upload. `check_point` is called between steps,
-    so that tests can stop there.
+    `origins` has what each source of the plan is read through; `request` is whose wish
+    the version is. `check_point` is called between steps, so that tests can stop there.
     """
     if root.exists():
         return _adopt(plan, root)
@@ -90,12 +80,13 @@ def commit_version(
     for leftover in root.parent.glob(f".{root.name}.*"):
         shutil.rmtree(leftover, ignore_errors=True)
     draft = root.parent / f".{root.name}.{uuid.uuid4().hex[:8]}"
-    writer = _Writer(plan, landings, draft, progress)
+    tables = VersionTables(plan, origins, draft, progress)
     try:
-        writer.write(check_point)
-        writer.read_back()
+        tables.write(check_point)
+        tables.read_back()
         check_point("compared")
-        writer.seal()
+        base = plan.base
+        _seal(plan, draft, None if base is None else origins[base.origin].folder, request)
         check_point("sealed")
         _rename(draft, root)
     except FileExistsError:
@@ -103,6 +94,18 @@ def commit_version(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return _describe(root, adopted=False)
+
+
+def find_answer(root: Path, request: str) -> CommittedVersion | None:
+    """The finished root that answers this very request, when an earlier run got that far."""
+    try:
+        document = json.loads((root / EPISODES_FILE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict) or document.get("request") != request:
+        return None
+    _check_files(root)
+    return _describe(root, adopted=True)
 
 
 def _rename(draft: Path, root: Path) -> None:
@@ -119,28 +122,39 @@ def _adopt(plan: VersionPlan, root: Path) -> CommittedVersion:
     """Take over a root that an earlier run finished; its content must be the planned one and undamaged."""
     try:
         content = json.loads((root / EPISODES_FILE).read_bytes())["content"]
-        manifest = json.loads((root / MANIFEST_FILE).read_bytes())["files"]
-        broken = [entry["path"] for entry in manifest if _digest(root / entry["path"])[0] != entry["sha256"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         msg = f"{root} exists but is no finished version ({error}); move it away, then retry"
         raise ConversionError(msg) from error
     if content != plan.digest:
         msg = f"{root} exists with other content than these episodes give; move it away, then retry"
         raise ConversionError(msg)
-    if broken:
-        msg = f"{root} exists but {broken[0]} is damaged; move the folder away, then retry"
-        raise ConversionError(msg)
+    _check_files(root)
     return _describe(root, adopted=True)
 
 
+def _check_files(root: Path) -> None:
+    """Raise `ConversionError` when a file is not the one that was sealed."""
+    try:
+        broken = [entry["path"] for entry in _entries(root) if _digest(root / entry["path"])[0] != entry["sha256"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        msg = f"{root} exists but is no finished version ({error}); move it away, then retry"
+        raise ConversionError(msg) from error
+    if broken:
+        msg = f"{root} exists but {broken[0]} is damaged; move the folder away, then retry"
+        raise ConversionError(msg)
+
+
+def _entries(root: Path) -> list[dict[str, Any]]:
+    return list(json.loads((root / MANIFEST_FILE).read_bytes())["files"])
+
+
 def _describe(root: Path, *, adopted: bool) -> CommittedVersion:
-    entries = json.loads((root / MANIFEST_FILE).read_bytes())["files"]
     return CommittedVersion(
         root=root,
         tables={path.stem: int(lance.dataset(str(path)).version) for path in sorted(root.glob("*.lance"))},
         episodes=_reference(root / EPISODES_FILE),
         manifest=_reference(root / MANIFEST_FILE),
-        bytes=sum(int(entry["bytes"]) for entry in entries),
+        bytes=sum(int(entry["bytes"]) for entry in _entries(root)),
         adopted=adopted,
     )
 
@@ -168,232 +182,47 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-class _Writer:
-    def __init__(self, plan: VersionPlan, landings: Mapping[str, Path], draft: Path, progress: Progress) -> None:
-        self._plan = plan
-        self._landings = landings
-        self._draft = draft
-        self._progress = progress
-        self._meta = draft / "meta"
-        self._schema = self._frame_schema()
-
-    def _frame_schema(self) -> pa.Schema:
-        first = self._plan.episodes[0].accepted
-        with ParquetTable(self._landings[first.upload] / first.declared.data_file) as table:
-            return frame_schema(self._plan.info, table.schema)
-
-    # writing
-
-    def write(self, check_point: Callable[[str], None]) -> None:
-        self._meta.mkdir(parents=True)
-        lerobot_meta.write_info(self._meta, self._plan)
-        lerobot_meta.write_tasks(self._meta, self._plan.tasks)
-        self._write_frames()
-        check_point("frames")
-        self._write_videos()
-        check_point("videos")
-        self._write_meta_table()
-        check_point("written")
-
-    def _write_frames(self) -> None:
-        with lerobot_meta.EpisodeTableWriter(self._meta, self._plan.info) as episodes:
-            table = self._create("frames", self._schema, self._frame_batches(episodes))
-            episodes.finish()
-        table.create_scalar_index("episode_index", "BTREE")
-        table.create_scalar_index("task_index", "BITMAP")
-
-    def _create(self, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Any:
-        """Stream a table. An error of ours inside the stream comes out as itself, not as Lance's words about it."""
-        failures: list[IngestError | OSError] = []
-
-        def watched() -> Iterator[pa.RecordBatch]:
-            try:
-                yield from batches
-            except (IngestError, OSError) as error:
-                failures.append(error)
-                raise
-
-        rows = pa.RecordBatchReader.from_batches(schema, watched())
-        path = str(self._draft / f"{name}.lance")
-        try:
-            return lance.write_dataset(rows, path, data_storage_version=_STORAGE_VERSION)
-        except (OSError, ValueError, RuntimeError):
-            if failures:
-                raise failures[0] from None
-            raise
-
-    def _frame_batches(self, table: lerobot_meta.EpisodeTableWriter) -> Iterator[pa.RecordBatch]:
-        columns = frame_columns(self._plan.info)
-        for upload, episodes in self._by_upload():
-            source = self._plan.sources[upload]
-            cameras = lerobot_meta.camera_statistics(self._landings[upload], source.info)
-            numbers = {text: number for number, text in enumerate(self._plan.tasks)}
-            tasks = {number: numbers[text] for number, text in source.tasks.items() if text in numbers}
-            builder = FrameBuilder(source.info, self._schema, tasks)
-            for episode, pieces in self._uploaded(upload, episodes):
-                stats, done = lerobot_meta.EpisodeStatistics(), 0
-                for piece in pieces:
-                    made = builder.build(piece, episode, done)
-                    stats.add(made, columns)
-                    done += made.num_rows
-                    yield made
-                if done != episode.length:
-                    msg = f"episode {episode.accepted.id} had {episode.length} rows when it was accepted, now {done}"
-                    raise ConversionError(msg)
-                table.add(episode, {**cameras.get(episode.accepted.declared.index, {}), **stats.describe()})
-                self._progress("rows", episode.start + done, self._plan.frames)
-
-    def _by_upload(self) -> Iterator[tuple[str, list[PlannedEpisode]]]:
-        for upload in self._plan.sources:
-            yield upload, [episode for episode in self._plan.episodes if episode.accepted.upload == upload]
-
-    def _uploaded(
-        self, upload: str, episodes: list[PlannedEpisode]
-    ) -> Iterator[tuple[PlannedEpisode, Iterator[pa.RecordBatch]]]:
-        rows = EpisodeRows(self._landings[upload], self._plan.sources[upload].info)
-        for episode in episodes:
-            declared = episode.accepted.declared
-            yield episode, rows.of(declared.data_file, declared.index)
-
-    def _write_videos(self) -> None:
-        fields: list[pa.Field[Any]] = [pa.field("video_key", pa.string())]
-        fields += [pa.field(name, pa.int64()) for name in ("chunk_index", "file_index", "file_size")]
-        fields += [pa.field(name, pa.int64()) for name in ("moov_offset", "moov_size")]
-        fields += [pa.field(name, pa.list_(pa.int64())) for name in ("kf_indices", "kf_positions")]
-        schema = pa.schema([*fields, lance.blob_field("video_bytes")])
-        table = self._create("videos", schema, self._video_batches(schema))
-        if self._plan.videos:
-            table.create_scalar_index("video_key", "BITMAP")
-
-    def _video_batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for number, video in enumerate(self._plan.videos):
-            path = self._video_path(video)
-            index = index_mp4(path, self._plan.info.fps)
-            content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest() != video.sha256:
-                msg = f"{path} is not the file that was announced; upload it again"
-                raise ConversionError(msg)
-            values: list[Any] = [video.camera, video.chunk, video.file, index.size, index.moov_offset, index.moov_size]
-            columns = [pa.array([value], type=schema.field(at).type) for at, value in enumerate(values)]
-            columns += [
-                pa.array([list(part)], pa.list_(pa.int64())) for part in (index.key_frames, index.key_positions)
-            ]
-            yield pa.RecordBatch.from_arrays([*columns, lance.blob_array([content])], schema=schema)
-            self._progress("videos", number + 1, len(self._plan.videos))
-
-    def _video_path(self, video: PlannedVideo) -> Path:
-        return self._landings[video.upload] / video.path
-
-    def _write_meta_table(self) -> None:
-        files = sorted(path for path in self._meta.rglob("*") if path.is_file())
-        fields: list[pa.Field[Any]] = [pa.field("path", pa.string()), pa.field("data", pa.large_binary())]
-        schema = pa.schema(fields)
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for path in files:
-                columns: list[Any] = [
-                    pa.array([path.relative_to(self._meta).as_posix()]),
-                    pa.array([path.read_bytes()], pa.large_binary()),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-        self._create("meta", schema, batches())
-
-    # reading back
-
-    def read_back(self) -> None:
-        """Compare everything that was written with what was uploaded; raises `ReadBackError`."""
-        self._compare_frames()
-        self._compare_videos()
-        self._compare_meta()
-
-    def _open(self, name: str) -> Any:
-        return lance.dataset(str(self._draft / f"{name}.lance"))
-
-    def _compare_frames(self) -> None:
-        table = self._open("frames")
-        if table.count_rows() != self._plan.frames:
-            msg = f"the frames table has {table.count_rows()} rows, {self._plan.frames} were written"
-            raise ReadBackError(msg)
-        scanner = table.scanner(
-            scan_in_order=True,
-            batch_size=_READ_ROWS,
-            batch_readahead=2,
-            fragment_readahead=1,
-            io_buffer_size=_READ_BUFFER,
-        )
-        stored = Rows(iter(scanner.to_batches()))
-        for upload, episodes in self._by_upload():
-            source = self._plan.sources[upload]
-            for episode, pieces in self._uploaded(upload, episodes):
-                done = 0
-                for piece in pieces:
-                    rows = stored.take(piece.num_rows)
-                    compare_rows(
-                        piece,
-                        rows,
-                        episode=episode,
-                        done=done,
-                        info=source.info,
-                        texts=dict(source.tasks),
-                        tasks=self._plan.tasks,
-                    )
-                    done += piece.num_rows
-                if done != episode.length:
-                    msg = f"episode {episode.accepted.id}: {done} rows were read back, expected {episode.length}"
-                    raise ReadBackError(msg)
-                self._progress("compared", episode.start + done, self._plan.frames)
-        if not stored.ended:
-            msg = "the frames table has rows that nobody wrote"
-            raise ReadBackError(msg)
-
-    def _compare_videos(self) -> None:
-        table = self._open("videos")
-        names = ["video_key", "chunk_index", "file_index"]
-        stored = [tuple(row[name] for name in names) for row in table.to_table(columns=names).to_pylist()]
-        if stored != [(video.camera, video.chunk, video.file) for video in self._plan.videos]:
-            msg = "the videos table does not list the files that were written"
-            raise ReadBackError(msg)
-        for number, video in enumerate(self._plan.videos):
-            digest = hashlib.sha256()
-            with table.take_blobs("video_bytes", indices=[number])[0] as blob:
-                while chunk := blob.read(_CHUNK):
-                    digest.update(chunk)
-            if digest.hexdigest() != video.sha256:
-                msg = f"{video.path} was read back with other bytes than were uploaded"
-                raise ReadBackError(msg)
-
-    def _compare_meta(self) -> None:
-        for row in self._open("meta").to_table().to_pylist():
-            if (self._meta / row["path"]).read_bytes() != row["data"]:
-                msg = f"meta/{row['path']} was read back with other bytes than were written"
-                raise ReadBackError(msg)
-
-    # sealing
-
-    def seal(self) -> None:
-        """Write the episode list and the manifest, and push everything to the disk."""
-        episodes = [
+def _seal(plan: VersionPlan, draft: Path, base: Path | None, request: str | None) -> None:
+    """Write the episode list and the manifest, and push everything to the disk."""
+    document: dict[str, Any] = {
+        "content": plan.digest,
+        "episodes": [
             {
                 "episode": episode.accepted.id,
                 "index": episode.index,
                 "length": episode.length,
                 "upload": episode.accepted.upload,
-                "source_index": episode.accepted.declared.index,
+                "source_index": episode.accepted.source_index,
             }
-            for episode in self._plan.episodes
-        ]
-        document = {"content": self._plan.digest, "episodes": episodes}
-        (self._draft / EPISODES_FILE).write_bytes(canonical_json(document))
-        entries = []
-        for path in sorted(path for path in self._draft.rglob("*") if path.is_file()):
-            digest, size = _digest(path)
-            entries.append({"path": path.relative_to(self._draft).as_posix(), "sha256": digest, "bytes": size})
-            _sync(path)
-        entries.sort(key=lambda entry: str(entry["path"]))
-        manifest = self._draft / MANIFEST_FILE
-        manifest.write_bytes(canonical_json({"files": entries}))
-        _sync(manifest)
-        for folder in (path for path in self._draft.rglob("*") if path.is_dir()):
-            _sync(folder)
-        _sync(self._draft)
+            for episode in plan.episodes
+        ],
+        "videos": [
+            {"camera": video.camera, "chunk": video.chunk, "file": video.file, "sha256": video.sha256}
+            for video in plan.videos
+        ],
+    }
+    if request is not None:
+        document["request"] = request
+    (draft / EPISODES_FILE).write_bytes(canonical_json(document))
+    files = sorted(path for path in draft.rglob("*") if path.is_file())
+    entries = list(_sealed(draft, files, base))
+    entries.sort(key=lambda entry: str(entry["path"]))
+    manifest = draft / MANIFEST_FILE
+    manifest.write_bytes(canonical_json({"files": entries}))
+    _sync(manifest)
+    for folder in (path for path in draft.rglob("*") if path.is_dir()):
+        _sync(folder)
+    _sync(draft)
+
+
+def _sealed(draft: Path, files: Iterable[Path], base: Path | None) -> Iterator[dict[str, Any]]:
+    """Every file with its digest. One that is shared with the version before has the digest it got there."""
+    known = {} if base is None else {entry["path"]: entry for entry in _entries(base)}
+    for path in files:
+        name = path.relative_to(draft).as_posix()
+        if name in known and base is not None and path.samefile(base / name):
+            yield known[name]
+            continue
+        digest, size = _digest(path)
+        _sync(path)
+        yield {"path": name, "sha256": digest, "bytes": size}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -136,6 +136,14 @@ class EpisodeTableWriter:
         self._flush()
         whole = {key: value for key, value in self._totals.items() if key not in self._lacking}
         _write_json(self._meta / "stats.json", {key: statistics.to_lists(value) for key, value in whole.items()})
+
+
+def episode_ranges(meta: Path) -> Iterator[tuple[int, int]]:
+    """First row, and the row after the last, of every episode that `meta` lists."""
+    for path in sorted((meta / "episodes").rglob("*.parquet")):
+        with ParquetTable(path) as table:
+            for batch in table.blocks(["dataset_from_index", "dataset_to_index"]):
+                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def camera_statistics(root: Path, info: Info) -> dict[int, dict[str, Statistics]]:

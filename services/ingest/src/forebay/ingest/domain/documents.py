@@ -89,6 +89,10 @@ class Episode(Document, frozen=True, kw_only=True):
     """The first finding in words."""
     sha256: str | None = None
     """Digest of its rows."""
+    accepted: bool = False
+    """Its verdict was good, whatever became of it since: versions of that time hold it."""
+    withdrawn: str | None = None
+    """Why it must not be used any more."""
 
     @property
     def key(self) -> str:
@@ -127,12 +131,12 @@ class Dataset(Document, frozen=True, kw_only=True):
     name: str
     latest: int = 0
     """Highest committed version number."""
+    trunk: int = 0
+    """The version that the next upload adds to: the newest of an upload, or what `train-ready` was moved to since."""
     active: str | None = None
-    """The upload that is being checked or converted: one at a time, so that versions follow each other."""
+    """The upload or derivation that is being worked on: one at a time, so that versions follow each other."""
     waiting: tuple[str, ...] = ()
-    """Complete uploads that come after it, oldest first."""
-    sources: tuple[str, ...] = ()
-    """Uploads whose episodes are in the latest version, oldest first."""
+    """Complete uploads and derivations that come after it, oldest first."""
 
     @property
     def key(self) -> str:
@@ -157,6 +161,24 @@ class Version(Document, frozen=True, kw_only=True):
     bytes: int
     accepted: bool = False
     """True once a tag named it, false again when `train-ready` was taken from it."""
+    uploads: tuple[str, ...] = ()
+    """Uploads whose accepted episodes it holds, in the order of its dense numbers."""
+    left_out: dict[str, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
+    """Upload -> source indices `[first, last]` of accepted episodes that it does not hold."""
+    parent: int | None = None
+    reason: str | None = None
+    """Why it was made of its parent."""
+    filter: str | None = None
+    checksums_uri: str = ""
+    withdrawn: tuple[str, ...] = ()
+    """Episodes that it holds and that must not be used any more."""
+    broken: str | None = None
+    """What the last check of its files found wrong."""
+    broken_reason: str | None = None
+    checked: str | None = None
+    """The last check of its files."""
+    removed: str | None = None
+    """Why its files were deleted; None: they are there."""
 
     @property
     def key(self) -> str:
@@ -171,6 +193,32 @@ def version_key(project: str, dataset: str, number: int) -> str:
     return f"{project}/{dataset}/{number:09d}"
 
 
+class Derivation(Document, frozen=True, kw_only=True):
+    """A version that a person asked for, made of another one."""
+
+    kind: ClassVar[str] = "derivation"
+
+    project: str
+    id: str
+    dataset: str
+    base: int
+    state: str = "WAITING"
+    """WAITING (for its turn), WRITING, COMMITTED, FAILED."""
+    left_out: dict[str, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
+    filter: str = ""
+    rewrite: bool = False
+    crf: int | None = None
+    by: str = ""
+    reason: str = ""
+    version: int | None = None
+    message: str | None = None
+    """Why it failed."""
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.id)
+
+
 class Tag(Document, frozen=True, kw_only=True):
     """A movable name for one version."""
 
@@ -181,6 +229,8 @@ class Tag(Document, frozen=True, kw_only=True):
     dataset: str
     name: str
     number: int
+    by: str = ""
+    reason: str | None = None
 
     @property
     def key(self) -> str:
@@ -195,16 +245,23 @@ class Model(Document, frozen=True, kw_only=True):
     """A registered model version, as an input of jobs."""
 
     kind: ClassVar[str] = "model"
+    indexed: ClassVar[tuple[str, ...]] = ("job_key",)
 
     project: str
     name: str
     number: int
     uri: str
     artefact_sha256: str
+    job: str = ""
+    """The job that trained it."""
 
     @property
     def key(self) -> str:
         return version_key(self.project, self.name, self.number)
+
+    @property
+    def job_key(self) -> str:
+        return place(self.project, self.job)
 
 
 class ModelName(Document, frozen=True, kw_only=True):
@@ -238,13 +295,15 @@ class Lease(Document, frozen=True, kw_only=True):
     """What a job holds, or waits to hold."""
 
     kind: ClassVar[str] = "lease"
-    indexed: ClassVar[tuple[str, ...]] = ("waits_for",)
+    indexed: ClassVar[tuple[str, ...]] = ("waits_for", "uses")
 
     project: str
     job: str
     state: str = "WAITING"
     """WAITING, GRANTED, RELEASED (after a grant), OVER (the job ended without one)."""
     pins: tuple[Pin, ...] = ()
+    checked: tuple[str, ...] = ()
+    """Dataset versions (as in `uses`) whose files were found whole for this job."""
     ended: str | None = None
     """Why the job is over."""
 
@@ -259,9 +318,30 @@ class Lease(Document, frozen=True, kw_only=True):
             return ()
         return tuple(dict.fromkeys(waiting_for(self.project, pin.kind, pin.name) for pin in self.pins))
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """`<project>/<dataset>/<number>` of every dataset version it ever pinned, also when the job is over: lineage."""
+        pinned = [pin for pin in self.pins if pin.kind == "dataset" and pin.number is not None]
+        return tuple(dict.fromkeys(use_of(self.project, pin.name, pin.number or 0) for pin in pinned))
+
+
+def use_of(project: str, name: str, number: int) -> str:
+    return f"{project}/{name}/{number}"
+
 
 def waiting_for(project: str, kind: str, name: str) -> str:
     return f"{kind}:{project}/{name}"
 
 
-DOCUMENTS: tuple[type[Document], ...] = (Upload, Episode, Recording, Dataset, Version, Tag, Model, ModelName, Lease)
+DOCUMENTS: tuple[type[Document], ...] = (
+    Upload,
+    Episode,
+    Recording,
+    Dataset,
+    Version,
+    Derivation,
+    Tag,
+    Model,
+    ModelName,
+    Lease,
+)

@@ -18,17 +18,17 @@ from forebay.ingest.domain.documents import (
     ModelName,
     Pin,
     Recording,
-    Tag,
     Upload,
     Version,
     place,
-    version_key,
-    waiting_for,
 )
-from forebay.ingest.domain.resolve import TRAIN_READY, resolve
+from forebay.ingest.domain.fold_versions import fold_version
+from forebay.ingest.domain.line import after_verdicts, take_turn
+from forebay.ingest.domain.membership import holds
+from forebay.ingest.domain.pinning import pin_waiting, put_pinned
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 
@@ -42,6 +42,10 @@ READS: frozenset[type[EventBody]] = frozenset(
         episodes.EpisodeRejected,
         episodes.EpisodeWithdrawn,
         datasets.DatasetVersionCommitted,
+        datasets.DatasetDerivationRequested,
+        datasets.DatasetDerivationFailed,
+        datasets.DatasetVersionChecked,
+        datasets.DatasetVersionRemoved,
         datasets.DatasetTagged,
         datasets.DatasetUntagged,
         datasets.LeaseGranted,
@@ -65,7 +69,8 @@ def episode_id(project: str, dataset: str, upload: str, source_index: int) -> st
 def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
     """Change the documents that one event touches."""
     _of_uploads(fold, recorded.project, recorded.body)
-    _of_datasets(fold, recorded.project, recorded.body)
+    fold_version(fold, recorded.project, recorded.body)
+    _of_models(fold, recorded.project, recorded.body)
     _of_jobs(fold, recorded.project, recorded.body)
 
 
@@ -79,22 +84,14 @@ def _of_uploads(fold: Fold, project: str, body: EventBody) -> None:
             _upload_finished(fold, project, body)
         case episodes.EpisodeAccepted() | episodes.EpisodeHeld() | episodes.EpisodeRejected():
             _episode_judged(fold, project, body)
-        case episodes.EpisodeWithdrawn(episode=id_):
-            episode = fold.get(Episode, place(project, id_))
-            if episode is not None:
-                fold.put(replace(episode, state="WITHDRAWN"))
+        case episodes.EpisodeWithdrawn():
+            _episode_withdrawn(fold, project, body)
         case _:
             pass
 
 
-def _of_datasets(fold: Fold, project: str, body: EventBody) -> None:
+def _of_models(fold: Fold, project: str, body: EventBody) -> None:
     match body:
-        case datasets.DatasetVersionCommitted():
-            _version_committed(fold, project, body)
-        case datasets.DatasetTagged():
-            _tagged(fold, project, body)
-        case datasets.DatasetUntagged():
-            _untagged(fold, project, body)
         case models.ModelVersionRegistered():
             _model_registered(fold, project, body)
         case models.ModelReleased(model=model, channel=channel, number=number):
@@ -171,16 +168,11 @@ def _upload_finished(fold: Fold, project: str, body: episodes.UploadFinished) ->
 
 def _advance(fold: Fold, upload: Upload) -> None:
     """An upload that is complete is checked at once, or after the others of its dataset."""
-    dataset = fold.get(Dataset, upload.dataset_key) or Dataset(project=upload.project, name=upload.dataset)
     if upload.state == "ARRIVING" and upload.complete:
-        if dataset.active is None:
-            upload = replace(upload, state="VALIDATING")
-            fold.put(replace(dataset, active=upload.id))
-        else:
-            upload = replace(upload, state="WAITING")
-            fold.put(replace(dataset, waiting=(*dataset.waiting, upload.id)))
+        mine = take_turn(fold, upload.project, upload.dataset, upload.id)
+        upload = replace(upload, state="VALIDATING" if mine else "WAITING")
     fold.put(upload)
-    _after_verdicts(fold, upload)
+    after_verdicts(fold, upload)
 
 
 def _episode_judged(
@@ -190,7 +182,13 @@ def _episode_judged(
 ) -> None:
     episode = fold.get(Episode, place(project, body.episode))
     upload = fold.get(Upload, place(project, body.upload))
-    if episode is None or upload is None or episode.state != "UPLOADED":
+    if episode is None or upload is None or episode.rules_version is not None:
+        return
+    if episode.state == "WITHDRAWN":  # nobody wants its verdict any more, but the upload waits for it
+        fold.put(replace(episode, rules_version=body.rules_version))
+        changed = replace(upload, rejected=upload.rejected + 1)
+        fold.put(changed)
+        after_verdicts(fold, changed)
         return
     accepted = isinstance(body, episodes.EpisodeAccepted)
     findings = body.warnings if isinstance(body, episodes.EpisodeAccepted) else body.findings
@@ -199,6 +197,7 @@ def _episode_judged(
         replace(
             episode,
             state=state,
+            accepted=accepted,
             length=body.length,
             rules_version=body.rules_version,
             rules=tuple(dict.fromkeys(finding.rule for finding in findings)),
@@ -218,98 +217,46 @@ def _episode_judged(
         rejected=upload.rejected + (state == "REJECTED"),
     )
     fold.put(changed)
-    _after_verdicts(fold, changed)
+    after_verdicts(fold, changed)
 
 
-def _after_verdicts(fold: Fold, upload: Upload) -> None:
-    """With the last verdict the accepted episodes go on; an upload without any makes room for the next."""
-    if upload.state != "VALIDATING" or upload.judged < upload.uploaded:
+def _episode_withdrawn(fold: Fold, project: str, body: episodes.EpisodeWithdrawn) -> None:
+    episode = fold.get(Episode, place(project, body.episode))
+    if episode is None or episode.withdrawn is not None:
         return
-    dataset = fold.get(Dataset, upload.dataset_key)
-    if dataset is None:
-        return
-    if upload.accepted:
-        fold.put(replace(upload, state="CONVERTING", version=dataset.latest + 1))
-        return
-    fold.put(replace(upload, state="REFUSED"))
-    _start_next(fold, dataset)
+    fold.put(replace(episode, state="WITHDRAWN", withdrawn=body.reason))
+    for version in fold.find(Version, "dataset_key", place(project, episode.dataset)):
+        if holds(version, episode):
+            fold.put(replace(version, withdrawn=(*version.withdrawn, episode.id)))
+    upload = fold.get(Upload, place(project, episode.upload))
+    if episode.accepted and upload is not None and upload.state == "VALIDATING":
+        fold.put(replace(upload, accepted=upload.accepted - 1, rejected=upload.rejected + 1))
 
 
-def _start_next(fold: Fold, dataset: Dataset) -> None:
-    following = dataset.waiting[0] if dataset.waiting else None
-    changed = replace(dataset, active=following, waiting=dataset.waiting[1:])
-    fold.put(changed)
-    upload = fold.get(Upload, place(dataset.project, following)) if following else None
-    if upload is not None:
-        started = replace(upload, state="VALIDATING")
-        fold.put(started)
-        _after_verdicts(fold, started)
-
-
-# versions and tags
-
-
-def _version_committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted) -> None:
-    if fold.get(Version, version_key(project, body.dataset, body.number)) is not None:
-        return
-    fold.put(
-        Version(
-            project=project,
-            dataset=body.dataset,
-            number=body.number,
-            root=body.root,
-            access_plan=body.access_plan,
-            manifest_sha256=body.manifest_sha256,
-            episodes_uri=body.episodes.uri,
-            episode_count=body.episode_count,
-            frame_count=body.frame_count,
-            bytes=body.bytes,
-        )
-    )
-    dataset = fold.get(Dataset, place(project, body.dataset)) or Dataset(project=project, name=body.dataset)
-    dataset = replace(dataset, latest=max(dataset.latest, body.number), sources=body.uploads)
-    fold.put(dataset)
-    active = fold.get(Upload, place(project, dataset.active)) if dataset.active else None
-    if active is not None and active.version == body.number:
-        fold.put(replace(active, state="COMMITTED"))
-        _start_next(fold, dataset)
-    _pin_waiting(fold, project, "dataset", body.dataset)
-
-
-def _tagged(fold: Fold, project: str, body: datasets.DatasetTagged) -> None:
-    version = fold.get(Version, version_key(project, body.dataset, body.number))
-    if version is None:
-        return
-    fold.put(replace(version, accepted=True))
-    fold.put(Tag(project=project, dataset=body.dataset, name=body.tag, number=body.number))
-    _pin_waiting(fold, project, "dataset", body.dataset)
-
-
-def _untagged(fold: Fold, project: str, body: datasets.DatasetUntagged) -> None:
-    tag = fold.get(Tag, f"{project}/{body.dataset}/{body.tag}")
-    if tag is not None and tag.number == body.number:
-        fold.delete(Tag, tag.key)
-    version = fold.get(Version, version_key(project, body.dataset, body.number))
-    if version is not None and body.tag == TRAIN_READY:
-        fold.put(replace(version, accepted=False))
+# models
 
 
 def _model_registered(fold: Fold, project: str, body: models.ModelVersionRegistered) -> None:
     model = Model(
-        project=project, name=body.model, number=body.number, uri=body.uri, artefact_sha256=body.artefact_sha256
+        project=project,
+        name=body.model,
+        number=body.number,
+        uri=body.uri,
+        artefact_sha256=body.artefact_sha256,
+        job=body.job,
     )
     if fold.get(Model, model.key) is not None:
         return
     fold.put(model)
     known = fold.get(ModelName, place(project, body.model)) or ModelName(project=project, name=body.model)
     fold.put(replace(known, latest=max(body.number, known.latest)))
-    _pin_waiting(fold, project, "model", body.model)
+    pin_waiting(fold, project, "model", body.model)
 
 
 def _channel_moved(fold: Fold, project: str, model: str, channel: str, number: int) -> None:
     known = fold.get(ModelName, place(project, model)) or ModelName(project=project, name=model)
     fold.put(replace(known, channels={**known.channels, channel: number}))
-    _pin_waiting(fold, project, "model", model)
+    pin_waiting(fold, project, "model", model)
 
 
 # leases
@@ -320,7 +267,7 @@ def _job_submitted(fold: Fold, project: str, body: jobs.JobSubmitted) -> None:
         return
     pins = [_pin("dataset", d.name, columns=d.columns, episodes=d.episodes) for d in body.spec.datasets]
     pins += [_pin("model", m.name) for m in body.spec.models]
-    _put_pinned(fold, Lease(project=project, job=body.job, pins=tuple(pins)))
+    put_pinned(fold, Lease(project=project, job=body.job, pins=tuple(pins)))
 
 
 def _pin(kind: str, text: str, *, columns: tuple[str, ...] = (), episodes: tuple[int, int] | None = None) -> Pin:
@@ -329,20 +276,6 @@ def _pin(kind: str, text: str, *, columns: tuple[str, ...] = (), episodes: tuple
     except InvalidNameError:
         return Pin(kind=kind, logical=text, name="", selector="")
     return Pin(kind=kind, logical=text, name=name.name, selector=name.selector, columns=columns, episodes=episodes)
-
-
-def _pin_waiting(fold: Fold, project: str, kind: str, name: str) -> None:
-    for lease in fold.find(Lease, "waits_for", waiting_for(project, kind, name)):
-        _put_pinned(fold, lease)
-
-
-def _put_pinned(fold: Fold, lease: Lease) -> None:
-    """Pin every input that resolves now; what is pinned already stays as it is."""
-    pins = []
-    for pin in lease.pins:
-        number = pin.number if pin.number is not None else resolve(fold, lease.project, pin).number
-        pins.append(replace(pin, number=number))
-    fold.put(replace(lease, pins=tuple(pins)))
 
 
 def _change_lease(fold: Fold, project: str, job: str, *, state: str) -> None:

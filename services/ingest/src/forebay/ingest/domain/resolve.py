@@ -99,6 +99,9 @@ def _version(state: State, project: str, pin: Pin, number: int) -> Resolution:
             message=f"dataset {pin.name} has no v{number} and never will; later versions exist",
             permanent=True,
         )
+    why_not = unusable(version)
+    if why_not is not None:
+        return why_not
     if not version.accepted:
         return Resolution(
             reason=Reason.DATASET_UNTAGGED,
@@ -112,6 +115,22 @@ def _version(state: State, project: str, pin: Pin, number: int) -> Resolution:
             permanent=version_number(pin.selector) is not None,
         )
     return Resolution(number=number)
+
+
+def unusable(version: Version) -> Resolution | None:
+    """Why nobody may read this version now, whatever tags say; None when it may be read."""
+    label = f"v{version.number} of dataset {version.dataset}"
+    if version.removed is not None:
+        text = f"{label} was removed ({version.removed}); name another version"
+        return Resolution(reason=Reason.DATASET_VERSION_MISSING, message=text, permanent=True)
+    if version.withdrawn:
+        more = f" and {len(version.withdrawn) - 1} more" if len(version.withdrawn) > 1 else ""
+        text = f"{label} holds the episode {version.withdrawn[0]}{more}, which was withdrawn; make a version without it: forebay dataset derive {version.dataset}@v{version.number}"
+        return Resolution(reason=Reason.DATASET_WITHDRAWN, message=text)
+    if version.broken is not None:
+        reason = Reason(version.broken_reason) if version.broken_reason is not None else Reason.DATASET_CHANGED
+        return Resolution(reason=reason, message=version.broken)
+    return None
 
 
 def _model(state: State, project: str, pin: Pin) -> Resolution:

@@ -22,26 +22,45 @@ FILES_PER_CHUNK = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedEpisode:
-    """One accepted episode and where it lies in its upload."""
+    """One accepted episode and where it lies in its origin."""
 
     id: str
     upload: str
+    source_index: int
+    """Its number in the upload that brought it."""
+    origin: str
+    """Where its rows are read from: its upload, or an earlier version."""
     declared: Episode
+    """As its origin lists it."""
     tasks: tuple[str, ...]
     digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One upload's share of the version."""
+    """What one upload, or the version before, gives to the version."""
 
-    upload: str
+    origin: str
+    """The upload, or `v3`."""
     info: Info
     tasks: Mapping[int, str]
     sha256: Mapping[str, str]
-    """Digest of every file, from the upload's manifest."""
+    """Digest of every video file."""
     episodes: tuple[AcceptedEpisode, ...]
-    """In order of their source index."""
+    """In order of their number there."""
+    version: bool = False
+    """True when it is an earlier version and no upload."""
+    kept: KeptTables | None = None
+    """Set when the tables of that version are shared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptTables:
+    """What the tables of an earlier version hold, so that a new one may grow from them."""
+
+    episodes: int
+    places: Mapping[str, tuple[str, int, int]]
+    """Video file -> camera, chunk and file number of every row of its videos table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +70,7 @@ class PlannedVideo:
     camera: str
     chunk: int
     file: int
-    upload: str
+    origin: str
     path: str
     sha256: str
 
@@ -78,7 +97,7 @@ class VersionPlan:
 
     info: Info
     sources: Mapping[str, Source]
-    """By upload."""
+    """By origin, in the order of the rows."""
     episodes: tuple[PlannedEpisode, ...]
     videos: tuple[PlannedVideo, ...]
     tasks: tuple[str, ...]
@@ -87,6 +106,24 @@ class VersionPlan:
     @property
     def frames(self) -> int:
         return sum(episode.length for episode in self.episodes)
+
+    @property
+    def base(self) -> Source | None:
+        """The version whose tables are shared."""
+        first = next(iter(self.sources.values()))
+        return first if first.kept is not None else None
+
+    @property
+    def appends(self) -> bool:
+        """True when every row of the base keeps its number, so that rows are only added."""
+        base = self.base
+        if base is None or base.kept is None or len(base.episodes) != base.kept.episodes:
+            return False
+        return all(self.tasks[number : number + 1] == (text,) for number, text in base.tasks.items())
+
+    def of(self, origin: str) -> list[PlannedEpisode]:
+        """The episodes that are read from one origin."""
+        return [episode for episode in self.episodes if episode.accepted.origin == origin]
 
 
 def features_digest(info: Info) -> str:
@@ -104,7 +141,7 @@ def plan_version(sources: Sequence[Source]) -> VersionPlan:
     first = used[0].info
     for source in used[1:]:
         if features_digest(source.info) != features_digest(first):
-            msg = f"upload {source.upload} has other features or another frame rate than {used[0].upload}; upload it as another dataset"
+            msg = f"{source.origin} has other features or another frame rate than {used[0].origin}; upload it as another dataset"
             raise ConversionError(msg)
     accepted = [episode for source in used for episode in source.episodes]
     tasks = tuple(dict.fromkeys(text for episode in accepted for text in episode.tasks))
@@ -113,14 +150,14 @@ def plan_version(sources: Sequence[Source]) -> VersionPlan:
     start = 0
     for index, episode in enumerate(accepted):
         windows = tuple(
-            (window.camera, *places[(episode.upload, window.file)], window.start, window.stop)
+            (window.camera, *places[(episode.origin, window.file)], window.start, window.stop)
             for window in episode.declared.windows
         )
         episodes.append(PlannedEpisode(accepted=episode, index=index, start=start, videos=windows))
         start += episode.declared.length
     return VersionPlan(
         info=first,
-        sources={source.upload: source for source in used},
+        sources={source.origin: source for source in used},
         episodes=tuple(episodes),
         videos=videos,
         tasks=tasks,
@@ -135,17 +172,21 @@ def _number_videos(
     places: dict[tuple[str, str], tuple[int, int]] = {}
     counts: dict[str, int] = {}
     for source in sources:
+        kept = source.kept.places if source.kept is not None else {}
         for episode in source.episodes:
             for window in episode.declared.windows:
-                key = (source.upload, window.file)
+                key = (source.origin, window.file)
                 if key in places:
                     continue
-                number = counts.get(window.camera, 0)
-                counts[window.camera] = number + 1
-                places[key] = divmod(number, FILES_PER_CHUNK)
+                if window.file in kept:
+                    places[key] = kept[window.file][1:]
+                else:
+                    number = counts.get(window.camera, _first_free(sources, window.camera))
+                    counts[window.camera] = number + 1
+                    places[key] = divmod(number, FILES_PER_CHUNK)
                 digest = source.sha256.get(window.file)
                 if digest is None:
-                    msg = f"upload {source.upload}: {window.file} is not in its manifest"
+                    msg = f"{source.origin}: {window.file} is not in its manifest"
                     raise ConversionError(msg)
                 chunk, file = places[key]
                 videos.append(
@@ -153,12 +194,19 @@ def _number_videos(
                         camera=window.camera,
                         chunk=chunk,
                         file=file,
-                        upload=source.upload,
+                        origin=source.origin,
                         path=window.file,
                         sha256=digest,
                     )
                 )
     return tuple(videos), places
+
+
+def _first_free(sources: Sequence[Source], camera: str) -> int:
+    """The number after the last file that an earlier version has of this camera."""
+    kept = sources[0].kept.places if sources[0].kept is not None else {}
+    taken = [chunk * FILES_PER_CHUNK + file for key, chunk, file in kept.values() if key == camera]
+    return max(taken, default=-1) + 1
 
 
 def _digest(

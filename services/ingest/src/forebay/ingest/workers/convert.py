@@ -1,7 +1,8 @@
-"""The work `convert`: write the accepted episodes of a dataset as one version, and report it once it was read back.
+"""The work `convert`: write the accepted episodes of a dataset as its next version, and report it once it was read back.
 
-Idempotent: a root that a killed run had finished is taken over, a half-written one
-is removed, and the committed event has one identity.
+The version grows from the one before: its tables are shared, and only the new
+upload is written. Idempotent: a root that a killed run had finished is taken over, a
+half-written one is removed, and the committed event has one identity.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ from pathlib import Path
 from forebay.contracts.v1.datasets import DatasetVersionCommitted
 from forebay.ingest.adapters.lance_version import CommittedVersion, commit_version
 from forebay.ingest.adapters.landing_folder import LandingFolders
-from forebay.ingest.conversion import Accepted, Share, plan_shares
-from forebay.ingest.domain.documents import Dataset, Episode, Upload, place
-from forebay.ingest.domain.evolve import episode_id
+from forebay.ingest.adapters.version_check import find_damage
+from forebay.ingest.conversion import Share, share_source
+from forebay.ingest.domain.documents import Dataset, Upload, Version, place, version_key
 from forebay.ingest.domain.rules import RULES_VERSION
-from forebay.ingest.domain.version_plan import VersionPlan
-from forebay.ingest.errors import ConversionError, StorageUnavailableError
+from forebay.ingest.domain.version_plan import VersionPlan, plan_version
+from forebay.ingest.earlier_version import Earlier, earlier_source
+from forebay.ingest.errors import StorageUnavailableError
+from forebay.ingest.workers.gathering import Gatherer, origins_of
 from forebay.ingest.workers.telling import Teller
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
 
-_WAIT_FOR_POOL_S = 5.0
-_WAIT_FOR_ROOM_S = 30.0
+WAIT_FOR_POOL_S = 5.0
+WAIT_FOR_ROOM_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Converter:
-    """Writes one version."""
+    """Writes the version of one upload."""
 
     landings: LandingFolders
     datasets: Path
@@ -45,16 +48,20 @@ class Converter:
             return ()
         tell = Teller(context)
         root = self.datasets / item.project / dataset / f"v{number}"
+        gather = Gatherer(self.landings, item.project, context)
+        upload = str(item.payload["upload"])
+        base = await context.get(Version, version_key(item.project, dataset, int(item.payload.get("base", 0))))
         try:
-            shares = [await self._share(item.project, str(upload), context) for upload in item.payload["uploads"]]
-            plan, made = await asyncio.to_thread(self._commit, shares, root, tell)
+            earlier, shares = await self._sources(gather, upload, base)
+            plan, made = await asyncio.to_thread(self._commit, earlier, shares, root, tell)
         except StorageUnavailableError as error:
-            raise RetryLater(_WAIT_FOR_POOL_S, str(error)) from error
+            raise RetryLater(WAIT_FOR_POOL_S, str(error)) from error
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                raise RetryLater(_WAIT_FOR_ROOM_S, f"the pool has no room for {root}") from error
+                raise RetryLater(WAIT_FOR_ROOM_S, f"the pool has no room for {root}") from error
             raise
-        newest = await context.get(Upload, place(item.project, str(item.payload["upload"])))
+        newest = await context.get(Upload, place(item.project, upload))
+        uploads = tuple(dict.fromkeys([*(base.uploads if base is not None else ()), upload]))
         body = DatasetVersionCommitted(
             dataset=dataset,
             number=number,
@@ -68,39 +75,32 @@ class Converter:
             bytes=made.bytes,
             manifest_sha256=made.manifest.sha256,
             checksums=made.manifest,
-            uploads=tuple(plan.sources),
-            parent=number - 1 or None,
-            parent_reason="episodes added" if number > 1 else None,
+            uploads=uploads,
+            parent=None if base is None else base.number,
+            parent_reason=None if base is None else "episodes added",
             source_ref=newest.source_ref if newest is not None else None,
             source_revision=newest.source_revision if newest is not None else None,
             rules_version=RULES_VERSION,
+            left_out=await gather.left_out(uploads, plan),
         )
         tell.done(version=number, episodes=body.episode_count)
         return [Emit(project=item.project, body=body, dedupe=(dataset, number))]
 
-    async def _share(self, project: str, id_: str, context: WorkContext) -> Share:
-        upload = await context.get(Upload, place(project, id_))
-        if upload is None or upload.manifest is None:
-            msg = f"upload {id_} is not known, although a version is made of it"
-            raise ConversionError(msg)
-        folder = self.landings.folder(project, id_, upload.landing_uri)
-        manifest = await asyncio.to_thread(self.landings.manifest, folder, upload.manifest)
-        episodes = []
-        for index in range(upload.highest + 1):
-            episode = await context.get(Episode, place(project, episode_id(project, upload.dataset, id_, index)))
-            if episode is not None and episode.state == "ACCEPTED":
-                episodes.append(
-                    Accepted(
-                        id=episode.id,
-                        source_index=episode.source_index,
-                        length=episode.length,
-                        tasks=episode.tasks,
-                        digest=episode.sha256 or "",
-                    )
-                )
-        digests = {name: digest for name, (digest, _) in manifest.items()}
-        return Share(upload=id_, landing=folder, sha256=digests, episodes=episodes)
+    async def _sources(self, gather: Gatherer, upload: str, base: Version | None) -> tuple[Earlier | None, list[Share]]:
+        """The version before and the new upload; where that version's files are lost, its uploads again."""
+        if base is None:
+            return None, [await gather.share(upload)]
+        if await asyncio.to_thread(find_damage, base) is None:
+            return await gather.earlier(base, base.left_out), [await gather.share(upload)]
+        again = [await gather.share(id_, base.left_out.get(id_, ())) for id_ in base.uploads]
+        return None, [*again, await gather.share(upload)]
 
-    def _commit(self, shares: list[Share], root: Path, tell: Teller) -> tuple[VersionPlan, CommittedVersion]:
-        plan = plan_shares(shares)
-        return plan, commit_version(plan, {share.upload: share.landing for share in shares}, root, tell.stage)
+    def _commit(
+        self, earlier: Earlier | None, shares: list[Share], root: Path, tell: Teller
+    ) -> tuple[VersionPlan, CommittedVersion]:
+        sources = [] if earlier is None else [earlier_source(earlier)]
+        sources += [share_source(share) for share in shares if share.episodes]
+        plan = plan_version(sources)
+        landings = {share.upload: share.landing for share in shares}
+        origins = origins_of(plan.sources.values(), landings, None if earlier is None else earlier.root)
+        return plan, commit_version(plan, origins, root, tell.stage)

@@ -1,0 +1,172 @@
+"""Folds what happens to versions: commits, derivations, tags, checks and removals."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.v1 import datasets
+from forebay.ingest.domain.documents import (
+    Dataset,
+    Derivation,
+    Lease,
+    Tag,
+    Upload,
+    Version,
+    place,
+    use_of,
+    version_key,
+)
+from forebay.ingest.domain.line import start_next, take_turn
+from forebay.ingest.domain.membership import members
+from forebay.ingest.domain.pinning import pin_waiting
+from forebay.ingest.domain.resolve import TRAIN_READY
+from forebay.runtime.state import Fold
+
+
+def fold_version(fold: Fold, project: str, body: EventBody) -> None:
+    """Change the documents that one event about versions touches."""
+    match body:
+        case datasets.DatasetVersionCommitted():
+            _committed(fold, project, body)
+        case datasets.DatasetDerivationRequested():
+            _requested(fold, project, body)
+        case datasets.DatasetDerivationFailed():
+            _failed(fold, project, body)
+        case datasets.DatasetVersionChecked():
+            _checked(fold, project, body)
+        case datasets.DatasetVersionRemoved():
+            _removed(fold, project, body)
+        case datasets.DatasetTagged():
+            _tagged(fold, project, body)
+        case datasets.DatasetUntagged():
+            _untagged(fold, project, body)
+        case _:
+            pass
+
+
+def _committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted) -> None:
+    if fold.get(Version, version_key(project, body.dataset, body.number)) is not None:
+        return
+    version = Version(
+        project=project,
+        dataset=body.dataset,
+        number=body.number,
+        root=body.root,
+        access_plan=body.access_plan,
+        manifest_sha256=body.manifest_sha256,
+        episodes_uri=body.episodes.uri,
+        episode_count=body.episode_count,
+        frame_count=body.frame_count,
+        bytes=body.bytes,
+        uploads=body.uploads,
+        left_out=body.left_out or {},
+        parent=body.parent,
+        reason=body.parent_reason,
+        filter=body.filter,
+        checksums_uri=body.checksums.uri,
+    )
+    # one may have been withdrawn while the version was being written
+    withdrawn = tuple(episode.id for episode in members(fold, version) if episode.withdrawn is not None)
+    fold.put(replace(version, withdrawn=withdrawn))
+    dataset = fold.get(Dataset, place(project, body.dataset)) or Dataset(project=project, name=body.dataset)
+    grows = body.derivation is None and body.access_plan == "C"
+    dataset = replace(dataset, latest=max(dataset.latest, body.number), trunk=body.number if grows else dataset.trunk)
+    fold.put(dataset)
+    if dataset.active is not None:
+        _answer(fold, project, dataset, dataset.active, body.number)
+    pin_waiting(fold, project, "dataset", body.dataset)
+
+
+def _answer(fold: Fold, project: str, dataset: Dataset, active: str, number: int) -> None:
+    """Whoever asked for this version is done."""
+    upload = fold.get(Upload, place(project, active))
+    derivation = fold.get(Derivation, place(project, active))
+    if upload is not None and upload.version == number:
+        fold.put(replace(upload, state="COMMITTED"))
+        start_next(fold, dataset)
+    elif derivation is not None and derivation.version == number:
+        fold.put(replace(derivation, state="COMMITTED"))
+        start_next(fold, dataset)
+
+
+def _requested(fold: Fold, project: str, body: datasets.DatasetDerivationRequested) -> None:
+    if fold.get(Derivation, place(project, body.derivation)) is not None:
+        return
+    mine = take_turn(fold, project, body.dataset, body.derivation)
+    dataset = fold.get(Dataset, place(project, body.dataset))
+    latest = 0 if dataset is None else dataset.latest
+    fold.put(
+        Derivation(
+            project=project,
+            id=body.derivation,
+            dataset=body.dataset,
+            base=body.base,
+            left_out=body.left_out,
+            filter=body.filter,
+            rewrite=body.rewrite,
+            crf=body.crf,
+            by=body.by,
+            reason=body.reason,
+            state="WRITING" if mine else "WAITING",
+            version=latest + 1 if mine else None,
+        )
+    )
+
+
+def _failed(fold: Fold, project: str, body: datasets.DatasetDerivationFailed) -> None:
+    derivation = fold.get(Derivation, place(project, body.derivation))
+    dataset = fold.get(Dataset, place(project, body.dataset))
+    if derivation is None or dataset is None or derivation.state != "WRITING":
+        return
+    fold.put(replace(derivation, state="FAILED", message=body.message, version=None))
+    if dataset.active == derivation.id:
+        start_next(fold, dataset)
+
+
+def _checked(fold: Fold, project: str, body: datasets.DatasetVersionChecked) -> None:
+    version = fold.get(Version, version_key(project, body.dataset, body.number))
+    if version is None:
+        return
+    fold.put(
+        replace(
+            version,
+            checked=body.check,
+            broken=None if body.whole else (body.message or "its files are not what was committed"),
+            broken_reason=None if body.whole or body.reason is None else body.reason.value,
+        )
+    )
+    lease = fold.get(Lease, place(project, body.check))
+    if lease is not None and lease.state == "WAITING":
+        use = use_of(project, body.dataset, body.number)
+        others = tuple(checked for checked in lease.checked if checked != use)
+        fold.put(replace(lease, checked=(*others, use) if body.whole else others))
+
+
+def _removed(fold: Fold, project: str, body: datasets.DatasetVersionRemoved) -> None:
+    version = fold.get(Version, version_key(project, body.dataset, body.number))
+    if version is not None and version.removed is None:
+        fold.put(replace(version, removed=body.reason, accepted=False))
+
+
+def _tagged(fold: Fold, project: str, body: datasets.DatasetTagged) -> None:
+    version = fold.get(Version, version_key(project, body.dataset, body.number))
+    if version is None:
+        return
+    fold.put(replace(version, accepted=True))
+    fold.put(
+        Tag(project=project, dataset=body.dataset, name=body.tag, number=body.number, by=body.by, reason=body.reason)
+    )
+    dataset = fold.get(Dataset, place(project, body.dataset))
+    if dataset is not None and body.tag == TRAIN_READY and version.access_plan == "C":
+        fold.put(replace(dataset, trunk=body.number))
+    pin_waiting(fold, project, "dataset", body.dataset)
+
+
+def _untagged(fold: Fold, project: str, body: datasets.DatasetUntagged) -> None:
+    tag = fold.get(Tag, f"{project}/{body.dataset}/{body.tag}")
+    if tag is not None and tag.number == body.number:
+        fold.delete(Tag, tag.key)
+    version = fold.get(Version, version_key(project, body.dataset, body.number))
+    if version is not None and body.tag == TRAIN_READY:
+        fold.put(replace(version, accepted=False))

@@ -1,0 +1,278 @@
+"""The commands `derive`, `withdraw`, `check` and `cleanup`: what a person asks about versions and episodes.
+
+Decided from the state alone; what follows is long work or an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from forebay.contracts.errors import InvalidNameError
+from forebay.contracts.identifiers import parse_logical_name, stable_id, version_number
+from forebay.contracts.v1.datasets import DatasetDerivationRequested, DatasetVersionRemoved
+from forebay.contracts.v1.episodes import EpisodeWithdrawn
+from forebay.ingest.domain.decide import CHECK
+from forebay.ingest.domain.documents import Dataset, Derivation, Episode, Lease, Model, Tag, Version, place, use_of
+from forebay.ingest.domain.episode_filter import Condition, FilterError, parse_filter
+from forebay.ingest.domain.membership import holds, leave_out, members
+from forebay.ingest.domain.resolve import unusable
+from forebay.ingest.domain.tagging import find_dataset, find_version, reason_of
+from forebay.runtime.errors import Refused
+from forebay.runtime.machine import Emit, Outcome, Pending, Request, Work
+from forebay.runtime.state import State
+
+MAX_RANGES = 2500
+"""Ranges of episodes that fit into one event."""
+MAX_CRF = 51
+
+
+def derive(state: State, pending: Pending, request: Request) -> Outcome:  # noqa: ARG001 the runtime's signature
+    """`{dataset, exclude, where, rewrite, crf, reason, dry_run}` -> a version with fewer episodes, in its turn."""
+    dataset, base = selected(state, request)
+    why_not = unusable(base)
+    if why_not is not None and not base.withdrawn:
+        raise Refused("version-unusable", why_not.message, "derive from another version", {})
+    reason = _needed_reason(request)
+    there = members(state, base)
+    if len(there) != base.episode_count:
+        raise Refused(
+            "not-ours",
+            f"v{base.number} of {dataset.name} was registered where it lies, so its episodes cannot be left out one by one",
+            "upload the folder, then derive from that version",
+        )
+    dropped = _dropped(request, dataset, base, there)
+    withdrawn = [episode for episode in there if episode.withdrawn is not None]
+    rewrite, crf = _quality(request)
+    gone = {episode.id for episode in (*dropped, *withdrawn)}
+    result: dict[str, Any] = {
+        "dataset": dataset.name,
+        "base": base.number,
+        "kept": len(there) - len(gone),
+        "left_out": len(gone),
+        "withdrawn": len(withdrawn),
+        "frames": sum(episode.length for episode in there if episode.id not in gone),
+    }
+    if not result["kept"]:
+        raise Refused("nothing-left", f"no episode of v{base.number} would be left", "leave fewer out")
+    if not gone and not rewrite:
+        raise Refused("nothing-to-do", f"every episode of v{base.number} would be kept", "leave some out")
+    left_out = leave_out(base.left_out, [*dropped, *withdrawn])
+    if sum(len(ranges) for ranges in left_out.values()) > MAX_RANGES:
+        text = f"the episodes to leave out lie in more than {MAX_RANGES} places"
+        raise Refused("too-scattered", text, "leave out fewer, or whole stretches")
+    if request.args.get("dry_run"):
+        return Outcome(result=result)
+    id_ = "dv-" + stable_id(request.project, dataset.name, request.id)[:24]
+    body = DatasetDerivationRequested(
+        derivation=id_,
+        dataset=dataset.name,
+        base=base.number,
+        left_out=left_out,
+        filter=_in_words(request),
+        rewrite=rewrite,
+        crf=crf,
+        by=request.by,
+        reason=reason,
+    )
+    emit = Emit(project=request.project, body=body, dedupe=(id_,))
+    return Outcome(result={**result, "derivation": id_}, actions=(emit,))
+
+
+def selected(state: State, request: Request) -> tuple[Dataset, Version]:
+    """The dataset and version that `name`, `name@v3` or `name@tag` stands for."""
+    text = str(request.args.get("dataset", ""))
+    name, _, selector = text.partition("@")
+    dataset = find_dataset(state, Request(**{**_fields(request), "args": {"dataset": name.removeprefix("dataset:")}}))
+    number = version_number(selector) if selector else None
+    if selector and number is None:
+        try:
+            parse_logical_name(f"dataset:{dataset.name}@{selector}", kind="dataset")
+        except InvalidNameError as error:
+            raise Refused("bad-request", f"{text!r}: {error}", "write for example pick-place@v3") from error
+        tag = state.get(Tag, f"{request.project}/{dataset.name}/{selector}")
+        if tag is None:
+            raise Refused("tag-unknown", f"dataset {dataset.name} has no tag {selector!r}", "forebay dataset show")
+        number = tag.number
+    return dataset, find_version(state, request, dataset, number or dataset.trunk or dataset.latest)
+
+
+def _fields(request: Request) -> dict[str, Any]:
+    return {"id": request.id, "project": request.project, "by": request.by, "now": request.now}
+
+
+def _needed_reason(request: Request) -> str:
+    reason = reason_of(request)
+    if not reason:
+        raise Refused("bad-request", "no reason is given", "say why with --reason; it stays on record")
+    return reason
+
+
+def _quality(request: Request) -> tuple[bool, int | None]:
+    rewrite, crf = bool(request.args.get("rewrite")), request.args.get("crf")
+    if crf is None:
+        return rewrite, None
+    if not rewrite or not isinstance(crf, int) or not 0 <= crf <= MAX_CRF:
+        raise Refused("bad-request", f"crf {crf!r} needs --rewrite and a number from 0 to {MAX_CRF}", "for example 18")
+    return rewrite, crf
+
+
+def _dropped(request: Request, dataset: Dataset, base: Version, there: list[Episode]) -> list[Episode]:
+    """Episodes that are named, and those that do not meet the condition."""
+    by_id = {episode.id: episode for episode in there}
+    found: dict[str, Episode] = {}
+    for named in request.args.get("exclude") or ():
+        text = str(named)
+        if text.isdigit():
+            if int(text) >= len(there):
+                _no_such_episode(text, dataset, base)
+            episode = there[int(text)]
+        elif text in by_id:
+            episode = by_id[text]
+        else:
+            _no_such_episode(text, dataset, base)
+        found[episode.id] = episode
+    where = request.args.get("where")
+    if where:
+        condition = _condition(str(where))
+        for index, episode in enumerate(there):
+            if not condition(_values(index, episode)):
+                found[episode.id] = episode
+    return list(found.values())
+
+
+def _no_such_episode(text: str, dataset: Dataset, base: Version) -> NoReturn:
+    what = (
+        f"episode {text} does not exist in v{base.number} of {dataset.name} (there are 0 to {base.episode_count - 1})"
+    )
+    raise Refused("episode-unknown", f"{what}; nothing was changed", "forebay dataset show, or name the stable id")
+
+
+def _condition(where: str) -> Condition:
+    try:
+        return parse_filter(where)
+    except FilterError as error:
+        raise Refused("bad-request", f"--where: {error}", "for example: length >= 60 AND task = 'pick'") from error
+
+
+def _values(index: int, episode: Episode) -> dict[str, tuple[Any, ...]]:
+    return {
+        "index": (index,),
+        "episode": (episode.id,),
+        "length": (episode.length,),
+        "task": episode.tasks,
+        "upload": (episode.upload,),
+        "source_index": (episode.source_index,),
+    }
+
+
+def _in_words(request: Request) -> str:
+    parts = []
+    named = [str(one) for one in request.args.get("exclude") or ()]
+    if named:
+        more = f" and {len(named) - 10} more" if len(named) > 10 else ""
+        parts.append(f"without {', '.join(named[:10])}{more}")
+    if request.args.get("where"):
+        parts.append(f"where {request.args['where']}")
+    return "; ".join(parts) or "without what was withdrawn"
+
+
+# withdrawal
+
+
+def withdraw(state: State, pending: Pending, request: Request) -> Outcome:  # noqa: ARG001 the runtime's signature
+    """`{episode, reason}` -> the episode is in no version from now on, and every version with it is marked."""
+    wanted = str(request.args.get("episode", ""))
+    episode = state.get(Episode, place(request.project, wanted))
+    if episode is None:
+        hint = "forebay dataset show lists versions; episodes.json in a version's folder lists its episodes"
+        raise Refused("episode-unknown", f"no episode {wanted!r} in project {request.project}", hint)
+    reason = _needed_reason(request)
+    versions = state.find(Version, "dataset_key", place(request.project, episode.dataset))
+    held = [version.number for version in versions if holds(version, episode) and version.removed is None]
+    waiting: list[str] = []
+    running: list[str] = []
+    for number in held:
+        for lease in state.find(Lease, "uses", use_of(request.project, episode.dataset, number)):
+            if lease.ended is None:
+                (waiting if lease.state == "WAITING" else running).append(lease.job)
+    result: dict[str, Any] = {
+        "episode": episode.id,
+        "dataset": episode.dataset,
+        "versions": held,
+        "waiting_jobs": waiting,
+        "leased_jobs": running,
+    }
+    if episode.withdrawn is not None:
+        return Outcome(result={**result, "changed": False, "reason": episode.withdrawn})
+    body = EpisodeWithdrawn(episode=episode.id, dataset=episode.dataset, reason=reason, by=request.by)
+    emit = Emit(project=request.project, body=body, dedupe=(episode.id,))
+    return Outcome(result={**result, "changed": True, "reason": reason}, actions=(emit,))
+
+
+# checks and clean-up
+
+
+def check(state: State, pending: Pending, request: Request) -> Outcome:  # noqa: ARG001 the runtime's signature
+    """`{dataset}` -> the version's files are compared with what was committed; the question `dataset` has the answer."""
+    dataset, version = selected(state, request)
+    id_ = "check-" + stable_id(request.project, request.id)[:24]
+    payload = {"dataset": dataset.name, "number": version.number}
+    work = Work(kind=CHECK, key=id_, project=request.project, payload=payload)
+    return Outcome(result={"dataset": dataset.name, "number": version.number, "check": id_}, actions=(work,))
+
+
+def cleanup(state: State, pending: Pending, request: Request) -> Outcome:
+    """`{dataset, below, lineage, reason, dry_run}` -> versions that nobody uses are removed; the others say who does."""
+    dataset = find_dataset(state, request)
+    below = request.args.get("below")
+    removed, kept = [], []
+    emits: list[Emit] = []
+    for version in state.find(Version, "dataset_key", dataset.key):
+        if version.removed is not None:
+            continue
+        users = list(_users(state, pending, dataset, version, lineage=bool(request.args.get("lineage"))))
+        if isinstance(below, int) and version.number >= below:
+            users.append(f"not below v{below}")
+        line = {"number": version.number, "root": version.root, "bytes": version.bytes}
+        if users:
+            kept.append({**line, "because": users})
+            continue
+        removed.append(line)
+        reason = reason_of(request) or "nobody uses it"
+        body = DatasetVersionRemoved(dataset=dataset.name, number=version.number, by=request.by, reason=reason)
+        emits.append(Emit(project=request.project, body=body, dedupe=(dataset.name, version.number)))
+    dry = bool(request.args.get("dry_run"))
+    result = {"dataset": dataset.name, "dry_run": dry, "removed": removed, "kept": kept}
+    return Outcome(result=result, actions=() if dry else tuple(emits))
+
+
+def _users(state: State, pending: Pending, dataset: Dataset, version: Version, *, lineage: bool) -> Iterator[str]:
+    """Everything that needs this version."""
+    project, number = version.project, version.number
+    if number == dataset.latest:
+        yield "latest version"
+    elif number == dataset.trunk:
+        yield "the next upload adds to it"
+    for tag in state.find(Tag, "dataset_key", dataset.key):
+        if tag.number == number:
+            yield f"tag {tag.name}"
+    for lease in state.find(Lease, "uses", use_of(project, dataset.name, number)):
+        yield from _uses_of_job(state, lease, lineage=lineage)
+    wishes = pending.of(DatasetDerivationRequested, project)
+    if any(wish.dataset == dataset.name and wish.base == number for wish in wishes):
+        yield "a version is being derived from it"
+    for id_ in (dataset.active, *dataset.waiting):
+        wish = state.get(Derivation, place(project, id_)) if id_ is not None else None
+        if wish is not None and wish.base == number:
+            yield "a version is being derived from it"
+
+
+def _uses_of_job(state: State, lease: Lease, *, lineage: bool) -> Iterator[str]:
+    if lease.ended is None:
+        yield f"job {lease.job} {'holds' if lease.state == 'GRANTED' else 'waits for'} it"
+    elif lease.state == "GRANTED":
+        yield f"job {lease.job} is giving it back"
+    if not lineage:
+        models = state.find(Model, "job_key", place(lease.project, lease.job))
+        yield from (f"model {model.name}@v{model.number} was trained on it" for model in models)

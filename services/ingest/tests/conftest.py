@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-settings.register_profile("long", max_examples=2000, deadline=None)
+settings.register_profile("long", max_examples=1000, deadline=None)

@@ -20,7 +20,6 @@ from forebay.ingest.content import Content, Tasks, check_loose_videos, read_tabl
 from forebay.ingest.domain import frames, info_file, report, rules, signals, structure, video_form, whole
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.collection_request import CollectionRequest
-from forebay.ingest.domain.limits import Limits
 from forebay.ingest.domain.path_template import PathTemplate, TemplateError, fields_of, parse_template
 from forebay.ingest.domain.pictures import EpisodePictures, PictureWatch, pictures_by_file
 from forebay.ingest.domain.policy import NO_POLICY, Policy
@@ -345,7 +344,9 @@ class _Inspector:
             if scan is None:
                 continue
             self._seen.pictures += scan.pictures
-            self._breaches += _check_file(scan, camera, uses, info.fps, self._policy.limits, all_known=all_known)
+            self._breaches += video_form.check_file(
+                scan, camera, uses, info.fps, self._policy.limits, all_known=all_known
+            )
 
     # judgement
 
@@ -439,18 +440,3 @@ class _Inspector:
             on_bad_episode=self._policy.on_bad_episode,
         )
         return self._seen
-
-
-def _check_file(
-    scan: frames.VideoScan, camera: Feature, uses: list[frames.Use], fps: float, limits: Limits, *, all_known: bool
-) -> list[Breach]:
-    """One video file; a wrong rate is told instead of all that follows from it."""
-    broken = frames.check_video(scan, camera, uses, fps, all_known=all_known, limits=limits)
-    broken += video_form.check_size(scan, camera, uses)
-    rate = video_form.check_rate(scan, camera, uses, fps, limits)
-    if rate is None:
-        return broken
-    if rate.severity == "error":
-        broken = [breach for breach in broken if breach.rule.id not in video_form.EXPLAINED]
-        broken += video_form.check_total(scan, camera, uses, limits)
-    return [rate, *broken]

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 import av
 import numpy as np
 
+from forebay.ingest.adapters.mp4_ends import what_is_missing
 from forebay.ingest.adapters.picture_cells import cells_of
 from forebay.ingest.domain.breach import printable
 from forebay.ingest.domain.frames import VideoScan
@@ -43,7 +44,7 @@ def scan_video(
             with av.open(str(path), format=_format(name), options=_OPTIONS) as container:
                 scan.decode(container, threads)
         except (av.FFmpegError, OSError, ValueError, OverflowError, EOFError, MemoryError) as error:
-            scan.problem = printable(str(error).replace(str(path), name), 160) or type(error).__name__
+            scan.problem = _told(error, path, name)
     scan.report()
     return VideoScan(
         file=name,
@@ -55,6 +56,16 @@ def scan_video(
         pictures=() if watch is None else watch.finish(),
         problem=scan.problem,
     )
+
+
+def _told(error: Exception, path: Path, name: str) -> str:
+    """What went wrong; a file that was cut off says so itself."""
+    try:
+        missing = what_is_missing(path) if _format(name) == "mp4" else None
+    except OSError:
+        missing = None
+    words = (getattr(error, "strerror", None) or str(error)).replace(str(path), name)
+    return missing or printable(words, 160) or type(error).__name__
 
 
 class _Scan:

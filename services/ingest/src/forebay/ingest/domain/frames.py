@@ -94,8 +94,8 @@ def _unreadable(scan: VideoScan, camera: Feature, episodes: list[int], *, lowere
     if scan.size == 0:
         text, found = "is an empty file (0 bytes)", "0 bytes"
     elif not scan.usable:
-        text = f"cannot be opened ({scan.problem}): cut upload, recorder crash, or no video; {scan.size} bytes"
-        found = f"{scan.size} bytes, no frame"
+        text = f"cannot be opened, {scan.problem}: cut upload, recorder crash, or no video; {scan.size} bytes"
+        found = f"{scan.size} bytes, no frame: {scan.problem}"
     else:
         text = f"stops decoding after {len(scan.times)} frames ({scan.problem}); {scan.size} bytes"
         found = f"{len(scan.times)} frames, then {scan.problem}"

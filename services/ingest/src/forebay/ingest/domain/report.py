@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from forebay.contracts.v1.episodes import Finding
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import REPORT_TEXT, Breach
+from forebay.ingest.domain.policy import OnBadEpisode
 
 Outcome = Literal["accept", "accept_with_warning", "hold", "reject", "incomplete", "empty", "truncated", "partial"]
 EpisodeOutcome = Literal["accept", "accept_with_warning", "hold", "reject"]
@@ -16,6 +17,7 @@ EpisodeOutcome = Literal["accept", "accept_with_warning", "hold", "reject"]
 GOOD = ("accept", "accept_with_warning")
 RANK = {"error": 0, "hold": 1, "warning": 2, "info": 3}
 """The worst comes first."""
+CUT_RULES = {rules.PARQUET_UNREADABLE.id, rules.VIDEO_UNREADABLE.id}
 MAX_FINDINGS = 12
 """Findings that travel with one episode's verdict; the report has them all."""
 
@@ -98,8 +100,14 @@ def judge(
     *,
     files: int = 0,
     size: int = 0,
+    on_bad_episode: OnBadEpisode | None = None,
 ) -> Report:
-    """Put the outcomes on the episodes and on the whole. The given episodes' outcomes are filled in here."""
+    """Put the outcomes on the episodes and on the whole. The given episodes' outcomes are filled in here.
+
+    A policy may say what one bad episode means: `drop` makes the rest a good part of a
+    dataset, `reject_dataset` rejects the good ones with it. Without one the dataset is
+    rejected and each episode keeps its own outcome.
+    """
     worst: dict[int, set[str]] = {}
     whole: set[str] = set()
     for breach in breaches:
@@ -118,9 +126,15 @@ def judge(
         )
         for episode in episodes
     )
+    outcome = _overall(breaches, judged)
+    good = [episode for episode in judged if episode.outcome in GOOD]
+    if on_bad_episode == "drop" and outcome in {"reject", "truncated"} and good:
+        outcome = "partial"
+    elif on_bad_episode == "reject_dataset" and any(episode.outcome == "reject" for episode in judged):
+        judged = tuple(replace(episode, outcome="reject") for episode in judged)
     return Report(
         format=format_,
-        outcome=_overall(breaches, judged),
+        outcome=outcome,
         episodes=judged,
         breaches=tuple(breaches),
         files=files,
@@ -140,8 +154,17 @@ def _overall(breaches: Sequence[Breach], episodes: Sequence[EpisodeReport]) -> O
     errors = {breach.rule.id for breach in breaches if breach.severity == "error"}
     if errors == {rules.MISSING_FILE.id}:
         return "incomplete"
+    if errors and errors <= CUT_RULES and all(_is_cut(breach) for breach in breaches if breach.severity == "error"):
+        # cut off, and nothing is left: another upload may mend it, recording again need not
+        return "reject" if any(episode.outcome in GOOD for episode in episodes) else "truncated"
     if errors:
         return "reject"
     if any(breach.rule.id == rules.EMPTY_DATASET.id for breach in breaches) and not episodes:
         return "empty"
     return _outcome({breach.severity for breach in breaches})
+
+
+def _is_cut(breach: Breach) -> bool:
+    """A file whose end is missing, as against one that is damaged, empty or something else."""
+    found = breach.found or ""
+    return "does not end with PAR1" in found or "cut off" in found

@@ -8,7 +8,7 @@ import numpy as np
 
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
-from forebay.ingest.domain.frames import Use, VideoScan
+from forebay.ingest.domain.frames import Use, VideoScan, check_video
 from forebay.ingest.domain.limits import DEFAULT_LIMITS, Limits
 from forebay.ingest.domain.recording import Feature
 
@@ -17,7 +17,7 @@ _EVEN = 0.1
 """Share of a step by which steps of one rate may differ; containers round times."""
 _MOST_UNEVEN = 0.1
 """Share of the steps that may be of another length before a video counts as uneven."""
-EXPLAINED = frozenset({rules.VIDEO_TIMES.id, rules.VIDEO_WINDOW.id, rules.VIDEO_FRAMES.id, rules.VIDEO_SPARE.id})
+_EXPLAINED = frozenset({rules.VIDEO_TIMES.id, rules.VIDEO_WINDOW.id, rules.VIDEO_FRAMES.id, rules.VIDEO_SPARE.id})
 """What else is broken by a wrong rate, and would only hide it."""
 
 
@@ -114,3 +114,24 @@ def check_size(scan: VideoScan, camera: Feature, uses: Sequence[Use]) -> list[Br
             f" {scan.height} high and {scan.width} wide",
         )
     ]
+
+
+def check_file(
+    scan: VideoScan,
+    camera: Feature,
+    uses: list[Use],
+    fps: float,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    all_known: bool = True,
+) -> list[Breach]:
+    """Every broken rule of one video file; a wrong rate is told instead of all that follows from it."""
+    broken = check_video(scan, camera, uses, fps, all_known=all_known, limits=limits)
+    broken += check_size(scan, camera, uses)
+    rate = check_rate(scan, camera, uses, fps, limits)
+    if rate is None:
+        return broken
+    if rate.severity == "error":
+        broken = [breach for breach in broken if breach.rule.id not in _EXPLAINED]
+        broken += check_total(scan, camera, uses, limits)
+    return [rate, *broken]

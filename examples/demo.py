@@ -10,6 +10,7 @@ and stops everything at the end, also when something went wrong.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -130,7 +131,7 @@ class Demo:
 
     def upload(self) -> Mapping[str, Any]:
         self.step(2, "Upload: every file whole, with its digest; each episode gets a verdict")
-        self.cli("upload", str(self.folder), "--dataset", self.dataset, "--wait")
+        self.cli("upload", str(self.folder), "--dataset", self.dataset, "--wait", "--timeout", "300")
         again = self.ask("upload", str(self.folder), "--dataset", self.dataset, "--wait")
         self.cli("dataset", "show", self.dataset)
         verdict: Mapping[str, Any] = again["verdict"]
@@ -227,6 +228,9 @@ class Demo:
                 for line in log.read_text(errors="replace").splitlines()[-12:]:
                     self.console.print(Text("  " + line, style="dim"))
         self.console.print(f"logs of the services: {self.home / 'logs'}")
+        for command in (("status",), ("dead", "list")):
+            with contextlib.suppress(DemoError):
+                self.cli(*command)
 
 
 def _of_kind(node: Mapping[str, Any], kind: str) -> list[str]:

@@ -162,6 +162,18 @@ def _message(headers: Mapping[str, str], data: bytes) -> LogMessage:
     )
 
 
+def lost(first: int, last: int, folded: int) -> list[tuple[str, str]]:
+    """(code, sentence) of what a log's ends say about it, for somebody who has folded up to `folded`."""
+    found: list[tuple[str, str]] = []
+    if last < folded:
+        said = f"the log ends at {last}, but {folded} was folded: the broker lost its store or was replaced"
+        found.append(("STREAM_RESET", said))
+    if first > 1:
+        said = f"the log begins at {first}: what came before can be read no more, and no state can be rebuilt from it"
+        found.append(("STREAM_TRUNCATED", said))
+    return found
+
+
 async def read_all(reader: LogReader, *, after: int, until: int) -> AsyncIterator[list[LogMessage]]:
     """Every message in `(after, until]`, in batches; raises `LogTruncatedError` when some are gone."""
     while after < until:

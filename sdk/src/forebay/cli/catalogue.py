@@ -98,6 +98,26 @@ PROVIDERS: tuple[Provider, ...] = (
         },
     ),
     Provider(
+        name="audits",
+        panel=_MODELS,
+        module="forebay.cli.audits",
+        commands={
+            "audit": "Find contradictions, broken links and weak grounds.",
+            "diff": "Show what changed between two models.",
+            "history": "Show what a model's channels named, and when.",
+            "search": "Find models and datasets by task, robot, dataset, metric.",
+        },
+    ),
+    Provider(
+        name="checkpoints",
+        panel=_MODELS,
+        module="forebay.cli.checkpoints",
+        commands={
+            "resume-point": "Say where a job would continue, and why.",
+            "checkpoint": "Bring in checkpoints of old runs.",
+        },
+    ),
+    Provider(
         name="watch",
         panel=_PLACE,
         module="forebay.cli.watch",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from forebay.cli.metrics import read_metrics, read_policy
 from forebay.cli.output import AsJson, Project, console, plain_table, print_json
 from forebay.cli.place import Place, find_place
 
@@ -40,7 +40,7 @@ def register_model(
 ) -> None:
     """Make a verified checkpoint of a job a version of a model."""
     args = {"model": model, "job": job, "checkpoint": checkpoint}
-    result = _command(find_place(project), "model-register", args)
+    result = command(find_place(project), "model-register", args)
     if as_json:
         print_json(result)
         return
@@ -54,7 +54,9 @@ def register_model(
 def evaluate(
     model: Annotated[str, typer.Argument(help="NAME or NAME@v3.")],
     *,
-    metrics: Annotated[Path | None, typer.Option(help="JSON file with numbers.")] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(help="JSON file with numbers, or lerobot-eval's eval_info.json.")
+    ] = None,
     metric: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeatable.")] = None,
     number: Annotated[int | None, typer.Option(help="Version number; default: the latest.")] = None,
     source: Annotated[str | None, typer.Option(help="Where the metrics come from.")] = None,
@@ -63,10 +65,10 @@ def evaluate(
 ) -> None:
     """Record metrics of a model version, bound to the digest of its artefact."""
     name, at = _split(model, number)
-    values = _read_metrics(metrics, metric or [])
+    values = read_metrics(metrics, metric or [])
     origin = source or (str(metrics) if metrics else "command line")
     args = {"model": name, "number": at, "metrics": values, "source": origin}
-    result = _command(find_place(project), "model-evaluate", args)
+    result = command(find_place(project), "model-evaluate", args)
     if as_json:
         print_json(result)
         return
@@ -79,7 +81,9 @@ def release(
     *,
     channel: Annotated[str, typer.Option("--channel", "-c", help="candidate, canary, production or retired.")],
     number: Annotated[int | None, typer.Option(help="Version number; default: the latest.")] = None,
-    force: Annotated[str | None, typer.Option(help="Release without an evaluation, for this reason.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="YAML file of rules that its metrics must meet.")] = None,
+    expect: Annotated[str | None, typer.Option(help="Only if the channel names this version now (v3, none).")] = None,
+    force: Annotated[str | None, typer.Option(help="Release without evaluation or against the policy; why.")] = None,
     rollback: Annotated[bool, typer.Option("--rollback", help="Go back to what the channel named before.")] = False,
     reason: Annotated[str | None, typer.Option(help="Why it is rolled back.")] = None,
     project: Project = None,
@@ -92,12 +96,17 @@ def release(
     name, at = _split(model, number)
     args: dict[str, Any] = {"model": name, "channel": channel, "number": at}
     args |= {"rollback": True, "reason": reason} if rollback else {"forced_reason": force}
-    result = _command(find_place(project), "model-release", args)
+    args |= {"policy": None if policy is None else read_policy(policy)}
+    result = command(find_place(project), "model-release", args, keep=_expected(expect))
     if as_json:
         print_json(result)
         return
     before = f" (before: v{result['previous']})" if result.get("previous") else ""
-    console().print(f"[bold]{escape(name)}@{escape(channel)}[/] names v{result['number']}{before}")
+    out = console()
+    out.print(f"[bold]{escape(name)}@{escape(channel)}[/] names v{result['number']}{before}")
+    for one in result.get("gate") or ():
+        mark = "[green]✓[/]" if one["passed"] else "[red]✗[/]"
+        out.print(f"  {mark} {escape(one['metric'])} {escape(one['rule'])}: {escape(one['message'])}")
 
 
 def list_models(project: Project = None, as_json: AsJson = False) -> None:
@@ -121,11 +130,26 @@ def list_models(project: Project = None, as_json: AsJson = False) -> None:
     )
 
 
-def _command(place: Place, question: str, args: Mapping[str, Any]) -> dict[str, Any]:
+def _expected(expect: str | None) -> dict[str, Any]:
+    """`--expect` as the registry's compare-and-set: a number, or null for a channel that names nothing."""
+    from forebay.contracts.identifiers import version_number  # noqa: PLC0415
+
+    if expect is None:
+        return {}
+    number = None if expect == "none" else version_number(expect)
+    if number is None and expect != "none":
+        msg = f"--expect {expect!r}: write v3, or none"
+        raise typer.BadParameter(msg)
+    return {"previous": number}
+
+
+def command(
+    place: Place, question: str, args: Mapping[str, Any], *, keep: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Ask; what passes in a moment (a checkpoint being verified) is waited for. Raises `Refused`."""
     from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
 
-    given = {name: value for name, value in args.items() if value is not None}
+    given = {name: value for name, value in args.items() if value is not None} | dict(keep or {})
     end = time.monotonic() + _PENDING_FOR_S
     while True:
         try:
@@ -148,31 +172,3 @@ def _split(model: str, number: int | None) -> tuple[str, int | None]:
         msg = f"{model} and --number {number} name two versions"
         raise typer.BadParameter(msg)
     return name, found
-
-
-def _read_metrics(file: Path | None, pairs: list[str]) -> dict[str, float]:
-    values: dict[str, Any] = {}
-    if file is not None:
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            msg = f"{file} cannot be read as JSON: {error}"
-            raise typer.BadParameter(msg) from error
-        if not isinstance(content, dict):
-            msg = f"{file} must hold an object of numbers"
-            raise typer.BadParameter(msg)
-        values |= content
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        try:
-            values[name] = float(value)
-        except ValueError as error:
-            msg = f"{pair!r}: write NAME=VALUE with a number"
-            raise typer.BadParameter(msg) from error
-        if not equals:
-            msg = f"{pair!r}: write NAME=VALUE"
-            raise typer.BadParameter(msg)
-    if not values:
-        msg = "give --metrics FILE or --metric NAME=VALUE"
-        raise typer.BadParameter(msg)
-    return values

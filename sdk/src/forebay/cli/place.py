@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from forebay.contracts.parts import Part, Source
 
 if TYPE_CHECKING:
-    from forebay.runtime.client import Client
+    from forebay.runtime.client import Answer, Client
 
 T = TypeVar("T")
 
@@ -72,11 +72,14 @@ class Place:
 
     def ask(self, service: str, question: str, args: Mapping[str, Any], *, request_id: str | None = None) -> Any:
         """Ask one service one question, from a command that needs nothing else."""
+        return self.answer(service, question, args, request_id=request_id).result
 
-        async def asked() -> dict[str, Any]:
+    def answer(self, service: str, question: str, args: Mapping[str, Any], *, request_id: str | None = None) -> Answer:
+        """The same, with up to which event of the log the answer is true."""
+
+        async def asked() -> Answer:
             async with self.client() as client:
-                answer = await client.ask(service, self.project, question, args, id=request_id, by=person())
-                return answer.result
+                return await client.ask(service, self.project, question, args, id=request_id, by=person())
 
         return run_async(asked())
 

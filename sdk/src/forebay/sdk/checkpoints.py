@@ -78,6 +78,11 @@ class CheckpointWatcher:
                     yield judged
 
 
+def in_progress(name: str) -> bool:
+    """Whether a name says that what bears it is still being written."""
+    return _IN_PROGRESS.match(name) is not None
+
+
 def inspect(folder: Path) -> Save | Unfinished:
     """Judge one folder and digest its files."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -87,7 +92,7 @@ def inspect(folder: Path) -> Save | Unfinished:
         return Unfinished(folder=folder, reason=f"it holds {len(paths)} files, more than {MAX_FILES}")
     for path in paths:
         relative = path.relative_to(folder)
-        if any(_IN_PROGRESS.match(part) for part in relative.parts):
+        if any(in_progress(part) for part in relative.parts):
             return Unfinished(folder=folder, reason=f"{relative} is still being written")
         if reason := _broken(path):
             return Unfinished(folder=folder, reason=f"{relative}: {reason}")
@@ -138,10 +143,7 @@ def _candidates(root: Path) -> list[Path]:
     return sorted(
         path
         for path in root.iterdir()
-        if path.is_dir()
-        and not path.is_symlink()
-        and not path.name.startswith(".")
-        and not _IN_PROGRESS.match(path.name)
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith(".") and not in_progress(path.name)
     )
 
 

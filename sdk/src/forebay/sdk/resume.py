@@ -37,6 +37,8 @@ class ResumePoint:
         """What the command is told."""
         if self.uri is None:
             return {}
+        if self.mode == "warm-start":  # its weights only: the step, the optimizer and the data order begin anew
+            return {"FOREBAY_WARM_START_FROM": str(local_path(self.uri))}
         return {"FOREBAY_RESUME_FROM": str(local_path(self.uri)), "FOREBAY_RESUME_STEP": str(self.step)}
 
 

@@ -29,7 +29,7 @@ from forebay.registry.domain.resume import (
     unverified_ahead,
 )
 from forebay.registry.domain.view import first_fact, shown
-from forebay.registry.questions.request_args import flag, invalid, number, optional_text, text
+from forebay.registry.questions.request_args import flag, invalid, number, optional_number, optional_text, text
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Emit, Outcome, Pending, Request
 from forebay.runtime.state import State
@@ -89,7 +89,7 @@ def wanted_of(state: State, request: Request, job: str, attempt: int) -> Wanted:
         allow_cold_start=flag(request, "allow_cold_start"),
         compatibility=_compatibility(request),
         skip_unverified=flag(request, "skip_unverified"),
-        steps=_steps(shown(node, "parameters", {})),
+        steps=optional_number(request, "steps") or _steps(shown(node, "parameters", {})),
         named=optional_text(request, "checkpoint"),
         start_from=None if begin is None else save_of(begin),
     )

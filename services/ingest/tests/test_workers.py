@@ -2,109 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forebay.contracts.body import FileRef
-from forebay.contracts.identifiers import canonical_json
 from forebay.contracts.v1.datasets import DatasetTagged, DatasetVersionCommitted, LeaseGranted
 from forebay.contracts.v1.episodes import (
     EpisodeAccepted,
     EpisodeHeld,
     EpisodeRejected,
-    EpisodeUploaded,
-    RowWindow,
-    UploadFinished,
-    UploadStarted,
 )
-from forebay.ingest.app import workers
-from forebay.ingest.domain.evolve import episode_id
-from forebay.ingest.settings import IngestSettings
 from forebay.runtime.errors import RetryLater
-from forebay.runtime.work import Worker
 
 from . import lerobot_builder as lerobot
 from . import stories
 from .lerobot_builder import FIRST_DATA, SECOND_DATA, SECOND_VIDEO
-from .simulated_log import PROJECT, Context, SimulatedLog, item_of
+from .place import MANIFEST, Place
+from .simulated_log import PROJECT, Context, item_of
 from .stories import DATASET
-
-MANIFEST = "manifest.json"
-
-
-class Place:
-    """A pool, and a log with ingest behind it."""
-
-    def __init__(self, home: Path) -> None:
-        self.pool = home / "pool"
-        self.pool.mkdir()
-        self.log = SimulatedLog()
-        self.workers: dict[str, Worker] = workers(IngestSettings(home=home))
-
-    def landing(self, upload: str) -> Path:
-        return self.pool / "landing" / PROJECT / upload
-
-    def upload(
-        self,
-        folder: Path,
-        upload: str = "up-1",
-        *,
-        uri: str | None = None,
-        spoil: Callable[[Path], object] | None = None,
-    ) -> None:
-        """What the collector does: copy, announce. `spoil` changes what lies there afterwards."""
-        landing = self.landing(upload)
-        shutil.copytree(folder, landing, symlinks=True)
-        files = sorted(path for path in landing.rglob("*") if path.is_file())
-        entries = [
-            {
-                "path": path.relative_to(landing).as_posix(),
-                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                "bytes": path.stat().st_size,
-            }
-            for path in files
-        ]
-        content = canonical_json({"files": entries})
-        (landing / MANIFEST).write_bytes(content)
-        if spoil is not None:
-            spoil(landing)
-        self.announce(upload, uri or landing.as_uri(), content)
-
-    def announce(self, upload: str, uri: str, manifest: bytes, episodes: int = 3) -> None:
-        started = UploadStarted(
-            upload=upload,
-            dataset=DATASET,
-            source_ref="/data/arm",
-            source_format="lerobot-v3.0",
-            landing_uri=uri,
-            expected_episodes=episodes,
-            expected_files=1,
-            expected_bytes=1,
-        )
-        self.log.publish(started, f"started-{upload}")
-        for index in range(episodes):
-            uploaded = EpisodeUploaded(
-                episode=episode_id(PROJECT, DATASET, upload, index),
-                upload=upload,
-                dataset=DATASET,
-                source_index=index,
-                length=5,
-                rows=RowWindow(file="data", start=0, stop=5),
-            )
-            self.log.publish(uploaded, f"episode-{upload}-{index}")
-        digest = hashlib.sha256(manifest).hexdigest()
-        reference = FileRef(uri=(self.landing(upload) / MANIFEST).as_uri(), sha256=digest, bytes=len(manifest))
-        finished = UploadFinished(
-            upload=upload, dataset=DATASET, episodes=episodes, files=1, bytes=1, manifest=reference
-        )
-        self.log.publish(finished, f"finished-{upload}")
-
-    async def work(self) -> None:
-        await self.log.run(self.workers)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ class Validator:
         upload = await context.get(Upload, place(item.project, str(item.payload["upload"])))
         if upload is None or upload.state != "VALIDATING":
             return ()
-        root = await _latest_root(upload, context)
+        root = await _trunk_root(upload, context)
         tell = Teller(context)
         try:
             inspection = await asyncio.to_thread(self._inspect, upload, root, tell)
@@ -82,11 +82,11 @@ class Validator:
         return _compare_features(inspect(folder, tell.stage, checked.distrusted), root)
 
 
-async def _latest_root(upload: Upload, context: WorkContext) -> Path | None:
+async def _trunk_root(upload: Upload, context: WorkContext) -> Path | None:
     dataset = await context.get(Dataset, upload.dataset_key)
-    if dataset is None or not dataset.latest:
+    if dataset is None or not dataset.trunk:
         return None
-    version = await context.get(Version, version_key(upload.project, upload.dataset, dataset.latest))
+    version = await context.get(Version, version_key(upload.project, upload.dataset, dataset.trunk))
     return Path(version.root) if version is not None else None
 
 
@@ -94,6 +94,8 @@ def _compare_features(inspection: Inspection, root: Path | None) -> Inspection:
     """The rows must fit into the tables that the dataset already has."""
     if root is None or inspection.info is None:
         return inspection
+    if not root.exists() and root.parent.is_dir():
+        return inspection  # somebody deleted that version; conversion compares the uploads themselves
     try:
         document, _ = read_document((root / INFO_FILE).read_bytes())
     except OSError as error:

@@ -44,6 +44,7 @@ PROVIDERS: tuple[Provider, ...] = (
         panel=_DATA,
         commands={
             "validate": "Check a dataset folder against every rule, without any server.",
+            "convert": "Turn a dataset folder into a verified Lance version, offline.",
             "rules": "List the validation rules.",
         },
     ),
@@ -57,7 +58,13 @@ PROVIDERS: tuple[Provider, ...] = (
         name="datasets",
         panel=_DATA,
         module="forebay.cli.datasets",
-        commands={"dataset": "List, show and tag datasets."},
+        commands={"dataset": "List, show, tag, derive, compare and clean up datasets."},
+    ),
+    Provider(
+        name="episodes",
+        panel=_DATA,
+        module="forebay.cli.episodes",
+        commands={"episode": "Withdraw an episode."},
     ),
     Provider(
         name="cache",

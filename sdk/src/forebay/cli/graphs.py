@@ -112,9 +112,9 @@ def _bundle(node: Mapping[str, Any], episodes: list[Mapping[str, Any]]) -> dict[
 
 
 def mermaid(graph: Graph) -> str:
-    """A Mermaid flowchart, left to right."""
+    """A Mermaid flowchart, top to bottom."""
     names = {name: f"n{index}" for index, name in enumerate(graph.boxes)}
-    lines = ["flowchart LR"]
+    lines = ["flowchart TB"]
     for name, box in graph.boxes.items():
         warn = f"<br/>{_quoted(box.warn)}" if box.warn else ""
         lines.append(f'  {names[name]}["<b>{_quoted(box.kind)}</b><br/>{_quoted(box.title)}{warn}"]')

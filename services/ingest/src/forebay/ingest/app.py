@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.contracts.parts import Part
 from forebay.ingest import questions
-from forebay.ingest.domain import tagging, version_commands
+from forebay.ingest.domain import registering, tagging, version_commands
 from forebay.ingest.domain.decide import CHECK, CONVERT, DERIVE, LEASE, RELEASE, REMOVE, VALIDATE, decide
 from forebay.ingest.domain.documents import DOCUMENTS
 from forebay.ingest.domain.evolve import FOLD_VERSION, READS, evolve
@@ -27,6 +27,7 @@ def definition() -> Service:
         commands={
             "tag": tagging.tag,
             "untag": tagging.untag,
+            "register": registering.register,
             "derive": version_commands.derive,
             "withdraw": version_commands.withdraw,
             "check": version_commands.check,
@@ -38,6 +39,7 @@ def definition() -> Service:
             "upload": questions.upload,
             "episodes": questions.episodes,
             "derivation": questions.derivation,
+            "registration": registering.registration,
             "diff": questions.diff,
         },
     )
@@ -51,6 +53,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     from forebay.ingest.workers import leases  # noqa: PLC0415
     from forebay.ingest.workers.convert import Converter  # noqa: PLC0415
     from forebay.ingest.workers.derive import Deriver  # noqa: PLC0415
+    from forebay.ingest.workers.register import Registrar  # noqa: PLC0415
     from forebay.ingest.workers.validate import Validator  # noqa: PLC0415
 
     pool = settings.pool_folder
@@ -58,6 +61,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     return {
         VALIDATE: Validator(landings, ReportFiles(pool)),
         CONVERT: Converter(landings, pool / "datasets"),
+        registering.REGISTER: Registrar(ReportFiles(pool), settings.home.absolute() / "registered"),
         DERIVE: Deriver(landings, pool / "datasets"),
         LEASE: leases.lease,
         RELEASE: leases.release,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from forebay.ingest.domain.documents import Dataset, Derivation, Episode, Tag, Upload, Version, place
+from forebay.ingest.domain.documents import Dataset, Derivation, Episode, Registration, Tag, Upload, Version, place
 from forebay.ingest.domain.membership import members
+from forebay.ingest.domain.registering import to_json
 from forebay.ingest.domain.tagging import find_dataset, of_project
 from forebay.ingest.domain.version_commands import selected
 from forebay.runtime.errors import Refused
@@ -36,6 +37,7 @@ def dataset(state: State, request: Request) -> dict[str, Any]:
         "tagged": [{"tag": t.name, "number": t.number, "by": t.by, "reason": t.reason} for t in tags],
         "versions": [_version(version) for version in state.find(Version, "dataset_key", found.key)],
         "uploads": [_upload(upload) for upload in state.find(Upload, "dataset_key", found.key)],
+        "registrations": [to_json(one) for one in state.find(Registration, "dataset_key", found.key)],
     }
 
 

@@ -12,9 +12,11 @@ import lance
 
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.datasets import MANIFEST_FILE
+from forebay.ingest.adapters.registered_place import find_change
 from forebay.ingest.domain.documents import Version
 from forebay.ingest.domain.path_template import safe_relative
 from forebay.ingest.errors import StorageUnavailableError, UnsafePathError
+from forebay.ingest.settings import s3_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,11 @@ def find_damage(version: Version) -> Damage | None:
     Raises `StorageUnavailableError` when the whole pool is away: then nothing is known.
     """
     label = f"v{version.number} of dataset {version.dataset}"
+    if version.access_plan == "A":
+        return _registered_change(version, label)
     root = local_path(version.root)
     if root is None:
-        return None  # not on this machine: whoever registered it checks it
+        return None  # not on this machine
     if not root.is_dir():
         if not any(folder.is_dir() for folder in root.parents[:3]):
             msg = f"{root} cannot be looked at: nothing of its pool is there; check the mount with: forebay status"
@@ -44,6 +48,19 @@ def find_damage(version: Version) -> Damage | None:
     if changed is not None:
         return Damage(Reason.DATASET_CHANGED, f"{label} is not what was committed: {changed}; restore {root}")
     return None
+
+
+def _registered_change(version: Version, label: str) -> Damage | None:
+    """Data that its owner keeps: nothing of ours protects it, so it is looked at again."""
+    manifest = local_path(version.checksums_uri)
+    if manifest is None or not manifest.is_file():
+        text = f"the list of files of {label} is gone: {version.checksums_uri}; register the dataset again"
+        return Damage(Reason.DATASET_VERSION_MISSING, text)
+    changed = find_change(manifest.parent, version.manifest_sha256, s3_settings())
+    if changed is None:
+        return None
+    text = f"{label} is not what was registered: {changed}; put it back, or register the dataset again"
+    return Damage(Reason.DATASET_CHANGED, text)
 
 
 def _first_difference(version: Version, root: Path) -> str | None:

@@ -24,6 +24,7 @@ from forebay.ingest.domain.documents import (
     waiting_for,
 )
 from forebay.ingest.domain.membership import holds
+from forebay.ingest.domain.registering import registration_work
 from forebay.ingest.domain.resolve import TRAIN_READY, Resolution, resolve, unusable
 from forebay.runtime.machine import Action, Emit, Pending, Work
 from forebay.runtime.state import State
@@ -83,7 +84,12 @@ def _about_versions(state: State, project: str, body: EventBody, cause: str) -> 
         case datasets.DatasetVersionCommitted():
             yield from _train_ready(state, project, body)
             yield from _next_work(state, project, body.dataset)  # leases: when the tag is back, a moment later
-        case datasets.DatasetDerivationRequested(dataset=dataset) | datasets.DatasetDerivationFailed(dataset=dataset):
+        case (
+            datasets.DatasetDerivationRequested(dataset=dataset)
+            | datasets.DatasetDerivationFailed(dataset=dataset)
+            | datasets.DatasetRegistrationRequested(dataset=dataset)
+            | datasets.DatasetRegistrationFailed(dataset=dataset)
+        ):
             yield from _next_work(state, project, dataset)
         case datasets.DatasetTagged(dataset=dataset) | datasets.DatasetUntagged(dataset=dataset):
             yield from _leases(state, project, "dataset", dataset, cause)
@@ -150,6 +156,8 @@ def _next_work(state: State, project: str, dataset: str) -> Iterator[Action]:
         yield Work(kind=CONVERT, key=upload.id, project=project, payload=payload)
     elif derivation is not None and derivation.state == "WRITING":
         yield Work(kind=DERIVE, key=derivation.id, project=project, payload={"dataset": dataset})
+    else:
+        yield from registration_work(state, project, found.active)
 
 
 def _validate(upload: Upload) -> Work:

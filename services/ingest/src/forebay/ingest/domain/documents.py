@@ -219,6 +219,36 @@ class Derivation(Document, frozen=True, kw_only=True):
         return place(self.project, self.id)
 
 
+class Registration(Document, frozen=True, kw_only=True):
+    """Data that a person wants to use where it lies."""
+
+    kind: ClassVar[str] = "registration"
+    indexed: ClassVar[tuple[str, ...]] = ("dataset_key",)
+
+    project: str
+    id: str
+    dataset: str
+    uri: str
+    endpoint: str | None = None
+    revision: str | None = None
+    by: str = ""
+    state: str = "WAITING"
+    """WAITING (for its turn), WRITING, COMMITTED, FAILED."""
+    version: int | None = None
+    outcome: str | None = None
+    """What validation said when it failed."""
+    message: str | None = None
+    findings: tuple[dict[str, str | int | None], ...] = ()
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.id)
+
+    @property
+    def dataset_key(self) -> str:
+        return place(self.project, self.dataset)
+
+
 class Tag(Document, frozen=True, kw_only=True):
     """A movable name for one version."""
 
@@ -340,6 +370,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Dataset,
     Version,
     Derivation,
+    Registration,
     Tag,
     Model,
     ModelName,

@@ -26,9 +26,10 @@ from forebay.ingest.domain.fold_versions import fold_version
 from forebay.ingest.domain.line import after_verdicts, take_turn
 from forebay.ingest.domain.membership import holds
 from forebay.ingest.domain.pinning import pin_waiting, put_pinned
+from forebay.ingest.domain.registering import fold_registration
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 
@@ -44,6 +45,8 @@ READS: frozenset[type[EventBody]] = frozenset(
         datasets.DatasetVersionCommitted,
         datasets.DatasetDerivationRequested,
         datasets.DatasetDerivationFailed,
+        datasets.DatasetRegistrationRequested,
+        datasets.DatasetRegistrationFailed,
         datasets.DatasetVersionChecked,
         datasets.DatasetVersionRemoved,
         datasets.DatasetTagged,
@@ -70,6 +73,7 @@ def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
     """Change the documents that one event touches."""
     _of_uploads(fold, recorded.project, recorded.body)
     fold_version(fold, recorded.project, recorded.body)
+    fold_registration(fold, recorded.project, recorded.body)
     _of_models(fold, recorded.project, recorded.body)
     _of_jobs(fold, recorded.project, recorded.body)
 

@@ -10,6 +10,7 @@ from forebay.ingest.domain.documents import (
     Dataset,
     Derivation,
     Lease,
+    Registration,
     Tag,
     Upload,
     Version,
@@ -81,12 +82,12 @@ def _committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted)
 def _answer(fold: Fold, project: str, dataset: Dataset, active: str, number: int) -> None:
     """Whoever asked for this version is done."""
     upload = fold.get(Upload, place(project, active))
-    derivation = fold.get(Derivation, place(project, active))
+    asked = fold.get(Derivation, place(project, active)) or fold.get(Registration, place(project, active))
     if upload is not None and upload.version == number:
         fold.put(replace(upload, state="COMMITTED"))
         start_next(fold, dataset)
-    elif derivation is not None and derivation.version == number:
-        fold.put(replace(derivation, state="COMMITTED"))
+    elif asked is not None and asked.version == number:
+        fold.put(replace(asked, state="COMMITTED"))
         start_next(fold, dataset)
 
 

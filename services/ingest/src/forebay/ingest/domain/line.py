@@ -1,15 +1,15 @@
-"""One dataset's line: uploads and derivations are worked on one after the other, so that versions follow each other."""
+"""One dataset's line: uploads, derivations and registrations are worked on one after the other, so that versions follow each other."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from forebay.ingest.domain.documents import Dataset, Derivation, Upload, place
+from forebay.ingest.domain.documents import Dataset, Derivation, Registration, Upload, place
 from forebay.runtime.state import Fold
 
 
 def take_turn(fold: Fold, project: str, name: str, id_: str) -> bool:
-    """Queue an upload or a derivation; True when it is its turn at once."""
+    """Queue an upload, a derivation or a registration; True when it is its turn at once."""
     dataset = fold.get(Dataset, place(project, name)) or Dataset(project=project, name=name)
     if dataset.active is None:
         fold.put(replace(dataset, active=id_))
@@ -39,10 +39,12 @@ def start_next(fold: Fold, dataset: Dataset) -> None:
     if following is None:
         return
     upload = fold.get(Upload, place(dataset.project, following))
-    derivation = fold.get(Derivation, place(dataset.project, following))
+    asked = fold.get(Derivation, place(dataset.project, following)) or fold.get(
+        Registration, place(dataset.project, following)
+    )
     if upload is not None:
         started = replace(upload, state="VALIDATING")
         fold.put(started)
         after_verdicts(fold, started)
-    elif derivation is not None:
-        fold.put(replace(derivation, state="WRITING", version=dataset.latest + 1))
+    elif asked is not None:
+        fold.put(replace(asked, state="WRITING", version=dataset.latest + 1))

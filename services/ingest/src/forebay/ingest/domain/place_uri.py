@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from forebay.ingest.domain.breach import printable
 from forebay.ingest.errors import PlaceUnknownError
@@ -35,15 +34,19 @@ def parse_place(text: str, endpoint: str | None = None) -> Place:
     if not text or "\0" in text:
         msg = "no place is given; write a folder or s3://bucket/prefix"
         raise PlaceUnknownError(msg)
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        parts = urlsplit("")
-    if "://" not in text:
+    scheme, found, rest = text.partition("://")
+    if not found:
         return Path(text)
-    if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
-        return Path(unquote(parts.path))
-    if parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc) and not parts.query and not parts.fragment:
-        return S3Place(parts.netloc, parts.path.strip("/"), endpoint)
+    if scheme == "file" and rest.startswith(("/", "localhost/")):
+        return Path(_decoded(rest.removeprefix("localhost")))
+    bucket, _, prefix = rest.partition("/")
+    if scheme == "s3" and _BUCKET.fullmatch(bucket) and not set(prefix) & {"?", "#"}:
+        return S3Place(bucket, prefix.strip("/"), endpoint)
     msg = f"{printable(text)!r} is no place that datasets are read from; write a folder or s3://bucket/prefix"
     raise PlaceUnknownError(msg)
+
+
+def _decoded(path: str) -> str:
+    """Percent signs of a URI as the bytes that they stand for."""
+    raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes([int(found.group(1), 16)]), path.encode())
+    return raw.decode("utf-8", "surrogateescape")

@@ -188,7 +188,7 @@ class TestCrashes:
         with pytest.raises(_Killed):
             _commit(plan, landings, tmp_path / "out/v1", check_point=stop)
         assert not (tmp_path / "out/v1").exists()
-        (tmp_path / "out/.v1.leftover").mkdir()
+        (tmp_path / "out/.v1.draft-0").mkdir()
         made = _commit(plan, landings, tmp_path / "out/v1")
         assert not made.adopted
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["v1"]

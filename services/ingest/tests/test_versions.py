@@ -78,6 +78,11 @@ def _pictures(table: Any, row: int) -> list[Any]:
         return [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
 
 
+def _blob(table: Any, row: int) -> bytes:
+    blob: Any = table.take_blobs("video_bytes", indices=[row])[0]
+    return bytes(blob.read())
+
+
 def _files(root: Path, kind: str) -> dict[str, int]:
     return {path.name: path.stat().st_nlink for path in (root / f"{kind}.lance/data").rglob("*") if path.is_file()}
 
@@ -108,7 +113,7 @@ async def test_an_upload_is_added_to_the_files_that_are_there(place: Place, tmp_
     assert _rows(second) == after
     videos = lance.dataset(str(second / "videos.lance"))
     for number in range(videos.count_rows()):
-        assert videos.take_blobs("video_bytes", indices=[number])[0].read()[4:8] == b"ftyp"
+        assert _blob(videos, number)[4:8] == b"ftyp"
 
 
 async def test_lost_files_of_the_version_before_are_written_again(place: Place, tmp_path: Path) -> None:
@@ -155,7 +160,7 @@ class TestDerive:
         rows = table.to_table(columns=["video_key", "file_index", "file_size"]).to_pylist()
         assert [row["file_index"] for row in rows] == [0, 2, 3]
         for number, row in enumerate(rows):
-            assert len(table.take_blobs("video_bytes", indices=[number])[0].read()) == row["file_size"]
+            assert len(_blob(table, number)) == row["file_size"]
 
     async def test_a_condition(self, place: Place, tmp_path: Path) -> None:
         """`--where` says what is kept."""
@@ -179,9 +184,7 @@ class TestDerive:
         assert [row[f"{place_}/from_timestamp"] for row in rows] == [0.0, 0.0]
         assert [round(row[f"{place_}/to_timestamp"] * lerobot.FPS) for row in rows] == [r["length"] for r in rows]
         table = lance.dataset(str(root / "videos.lance"))
-        lengths = []
-        for number in range(table.count_rows()):
-            lengths.append(len(_pictures(table, number)))
+        lengths = [len(_pictures(table, number)) for number in range(table.count_rows())]
         assert lengths == [row["length"] for row in rows]
         assert set(_files(root, "videos").values()) == {1}
         assert not [path for path in root.parent.iterdir() if path.name.startswith(".")]

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from forebay.ingest import convert_command
 from forebay.ingest.domain.breach import REPORT_TEXT, printable
 from forebay.ingest.domain.rules import RULES, RULES_VERSION
 
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
         validate
     )
     app.command("rules")(list_rules)
+    convert_command.register(app)
 
 
 def validate(

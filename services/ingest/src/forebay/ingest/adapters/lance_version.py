@@ -22,6 +22,7 @@ in meta/episodes select. Encoding the videos anew removes them.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -77,9 +78,9 @@ def commit_version(
     if root.exists():
         return _adopt(plan, root)
     root.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in root.parent.glob(f".{root.name}.*"):
+    for leftover in root.parent.glob(f".{glob.escape(root.name)}.draft-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    draft = root.parent / f".{root.name}.{uuid.uuid4().hex[:8]}"
+    draft = root.parent / f".{root.name}.draft-{uuid.uuid4().hex[:8]}"
     tables = VersionTables(plan, origins, draft, progress)
     try:
         tables.write(check_point)

@@ -1,4 +1,4 @@
-"""`forebay dataset list|show|tag`."""
+"""`forebay dataset list|show|tag|register`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from rich.markup import escape
 
 from forebay.cli.output import AsJson, Project, coloured, console, plain_table, print_json, size
 from forebay.cli.place import find_place
+from forebay.cli.registering import EXAMPLE, register_dataset
 
 _SHOWN = 15
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="List, show and tag datasets.", no_args_is_help=True)
+    group = typer.Typer(help="List, show, tag and register datasets.", no_args_is_help=True)
     group.command("list", epilog="Example: forebay dataset list")(list_datasets)
     group.command("show", epilog="Example: forebay dataset show pick-place")(show)
     group.command("tag", epilog="Example: forebay dataset tag pick-place golden v3 --reason 'checked by hand'")(tag)
+    group.command("register", epilog=EXAMPLE)(register_dataset)
     app.add_typer(group, name="dataset")
 
 
@@ -62,11 +64,11 @@ def show(
     out = console()
     tags = ", ".join(f"{name} → v{number}" for name, number in found["tags"].items()) or "none"
     out.print(f"[bold]{escape(found['dataset'])}[/]  tags: {tags}")
-    table = plain_table("version", "episodes", "frames", "size", "accepted", "manifest")
+    table = plain_table("version", "episodes", "frames", "size", "accepted", "plan", "manifest")
     for one in found["versions"]:
         table.add_row(
             f"v{one['number']}", str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]),
-            "yes" if one["accepted"] else "no", one["manifest_sha256"][:12],
+            "yes" if one["accepted"] else "no", one["access_plan"], one["manifest_sha256"][:12],
         )  # fmt: skip
     out.print(table)
     for one in found["uploads"]:
@@ -74,6 +76,9 @@ def show(
             f"{one['upload']}  {one['state']}: {one['accepted']} accepted, {one['held']} held,"
             f" {one['rejected']} rejected of {one['expected']}  from {escape(one['source'])}"
         )
+    for one in found["registrations"]:
+        made = f" → v{one['version']}" if one["version"] else f": {escape(one['message'])}" if one["message"] else ""
+        out.print(f"{one['registration']}  {coloured(one['state'])}  stays at {escape(one['uri'])}{made}")
     for one in bad[:_SHOWN]:
         message = escape(one["message"] or "")
         out.print(f"  episode {one['source_index']} {coloured(one['state'])} by {', '.join(one['rules'])}: {message}")

@@ -23,6 +23,8 @@ from forebay.ingest.domain.recording import Episode
 
 Cells = npt.NDArray[np.float32]
 
+_NOISY_SHARE = 0.04
+"""Share of the cells that the codec alone may change by more than its usual noise."""
 _STOLEN_NEAR = 4.0
 """Grey levels: two pictures are one but for the codec."""
 _STOLEN_JUMP = 20.0
@@ -78,12 +80,21 @@ class EpisodePictures:
                 self.later_steps += step
             self.low = np.minimum(self.low, cells) if self.low is not None else cells
             self.high = np.maximum(self.high, cells) if self.high is not None else cells
-        if self._anchor is not None and float(np.max(np.abs(cells - self._anchor))) > levels:
+        if self._anchor is not None and _differ(cells, self._anchor, levels):
             self._anchor, self._anchor_at = cells, self.frames
         if self.frames - self._anchor_at + 1 > self.still_frames:
             self.still_from, self.still_frames = self._anchor_at, self.frames - self._anchor_at + 1
         self.last = cells
         self.frames += 1
+
+
+def _differ(left: Cells, right: Cells, levels: float) -> bool:
+    """More than codec noise apart: some cells by more than `levels`, or one by far more.
+
+    Strong compression lets single cells jump; what moves changes several, or one by a lot.
+    """
+    apart = np.abs(left - right)
+    return bool(np.max(apart) > 2 * levels or np.count_nonzero(apart > levels) > _NOISY_SHARE * apart.size)
 
 
 class PictureWatch:

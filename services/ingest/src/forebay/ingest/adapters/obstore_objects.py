@@ -105,5 +105,7 @@ class S3Objects:
                 f"{self.place.uri} cannot be {done}: {where} answers {code}; "
                 "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
+        if "error sending request" in text:
+            return f"{self.place.uri} cannot be {done}: {where} does not answer; check --endpoint or AWS_ENDPOINT_URL"
         first = text.partition("\n")[0][:300]
         return f"{self.place.uri} cannot be {done} at {where}: {code or first}; check --endpoint or AWS_ENDPOINT_URL"

@@ -1,4 +1,4 @@
-"""`forebay dataset list|show|tag|register`."""
+"""`forebay dataset …`: list, show, tag, untag; what else there is to do with versions is in modules of its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from forebay.cli.dataset_diff import DIFF_EXAMPLE, diff
+from forebay.cli.dataset_versions import CHECK_EXAMPLE, CLEANUP_EXAMPLE, DERIVE_EXAMPLE, check, checked, cleanup, derive
 from forebay.cli.output import AsJson, Project, coloured, console, plain_table, print_json, size
-from forebay.cli.place import find_place
+from forebay.cli.place import find_place, run_async
 from forebay.cli.registering import EXAMPLE, register_dataset
 
 _SHOWN = 15
@@ -16,11 +18,18 @@ _SHOWN = 15
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="List, show, tag and register datasets.", no_args_is_help=True)
+    group = typer.Typer(help="List, show, tag, register, derive, compare and clean up datasets.", no_args_is_help=True)
     group.command("list", epilog="Example: forebay dataset list")(list_datasets)
     group.command("show", epilog="Example: forebay dataset show pick-place")(show)
     group.command("tag", epilog="Example: forebay dataset tag pick-place golden v3 --reason 'checked by hand'")(tag)
+    group.command("untag", epilog="Example: forebay dataset untag pick-place golden --reason 'calibration was wrong'")(
+        untag
+    )
     group.command("register", epilog=EXAMPLE)(register_dataset)
+    group.command("derive", epilog=DERIVE_EXAMPLE)(derive)
+    group.command("diff", epilog=DIFF_EXAMPLE)(diff)
+    group.command("check", epilog=CHECK_EXAMPLE)(check)
+    group.command("cleanup", epilog=CLEANUP_EXAMPLE)(cleanup)
     app.add_typer(group, name="dataset")
 
 
@@ -42,6 +51,17 @@ def list_datasets(project: Project = None, as_json: AsJson = False) -> None:
         latest = f"v{one['latest']}" if one["latest"] else "-"
         table.add_row(one["dataset"], latest, tags, str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]))
     console().print(table if found else f"project {place.project} has no dataset yet; forebay upload FOLDER")
+
+
+def _usable(version: dict[str, Any]) -> str:
+    """Whether jobs may use a version, and if not, why."""
+    if version["removed"]:
+        return "removed"
+    if version["withdrawn"]:
+        return f"[red]no: {len(version['withdrawn'])} withdrawn[/]"
+    if version["broken"]:
+        return "[red]no: not whole[/]"
+    return "yes" if version["accepted"] else "no"
 
 
 def show(
@@ -68,7 +88,7 @@ def show(
     for one in found["versions"]:
         table.add_row(
             f"v{one['number']}", str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]),
-            "yes" if one["accepted"] else "no", one["access_plan"], one["manifest_sha256"][:12],
+            _usable(one), one["access_plan"], one["manifest_sha256"][:12],
         )  # fmt: skip
     out.print(table)
     for one in found["uploads"]:
@@ -86,25 +106,73 @@ def show(
         out.print(f"  … and {len(bad) - _SHOWN} more; --json prints all of them")
 
 
+_CHECK_WITHIN_S = 60.0
+_Expect = Annotated[
+    str | None,
+    typer.Option(
+        help="Only when the tag names this version now, for example v3; none: only when there is no such tag."
+    ),
+]
+_TagName = Annotated[str, typer.Argument(help="The tag, for example train-ready.")]
+_Reason = Annotated[str | None, typer.Option(help="Why, for the record.")]
+
+
 def tag(
     dataset: Annotated[str, typer.Argument(help="The dataset's name.")],
-    tag: Annotated[str, typer.Argument(help="The tag, for example train-ready.")],
+    tag: _TagName,
     version: Annotated[str, typer.Argument(help="The version it shall name, for example v3.")],
     *,
-    reason: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    expect: _Expect = None,
+    reason: _Reason = None,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a tag name a version. Jobs that pinned it before keep theirs."""
+    """Let a tag name a version, after its files were opened and found whole. Jobs that pinned it before keep theirs."""
+    from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
+
+    number = _number(version)
+    place = find_place(project)
+    found = run_async(checked(place, f"{dataset}@v{number}", _CHECK_WITHIN_S))
+    if not found["whole"]:
+        why = found["message"] or f"nobody looked at v{number} within {_CHECK_WITHIN_S:.0f} s"
+        raise Refused("version-unusable", f"{why}; the tag was not set", "see: forebay dataset show")
+    args = {"dataset": dataset, "tag": tag, "number": number, "reason": reason, "expect": _expected(expect)}
+    result = place.ask("ingest", "tag", args)
+    if as_json:
+        print_json(result)
+    else:
+        console().print(f"{escape(dataset)}@{escape(tag)} names v{number}")
+
+
+def untag(
+    dataset: Annotated[str, typer.Argument(help="The dataset's name.")],
+    tag: _TagName,
+    *,
+    expect: _Expect = None,
+    reason: _Reason = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a tag away. Without train-ready its version is not accepted any more, and jobs that wait for it are held."""
+    args = {"dataset": dataset, "tag": tag, "reason": reason, "expect": _expected(expect)}
+    result = find_place(project).ask("ingest", "untag", args)
+    if as_json:
+        print_json(result)
+    else:
+        console().print(f"{escape(dataset)}@{escape(tag)} names nothing any more (it was v{result['number']})")
+
+
+def _number(version: str) -> int:
     from forebay.contracts.identifiers import version_number  # noqa: PLC0415 help must not pay for it
 
     number = version_number(version) or (int(version) if version.isdigit() else None)
     if number is None:
         msg = f"{version!r} is no version; write for example v3"
         raise typer.BadParameter(msg)
-    place = find_place(project)
-    result = place.ask("ingest", "tag", {"dataset": dataset, "tag": tag, "number": number, "reason": reason})
-    if as_json:
-        print_json(result)
-    else:
-        console().print(f"{escape(dataset)}@{escape(tag)} names v{number}")
+    return number
+
+
+def _expected(text: str | None) -> int | None:
+    if text is None:
+        return None
+    return 0 if text == "none" else _number(text)

@@ -1,0 +1,58 @@
+"""`forebay episode withdraw`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from forebay.cli.output import AsJson, Project, console, print_json
+from forebay.cli.place import find_place
+
+_EXAMPLE = "Example: forebay episode withdraw ep-5f620b51890b547af9cef0bc --reason 'a person in it asked for that'"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Withdraw episodes.", no_args_is_help=True)
+    group.callback()(_group)
+    group.command("withdraw", epilog=_EXAMPLE)(withdraw)
+    app.add_typer(group, name="episode")
+
+
+def _group() -> None:
+    """Withdraw episodes."""
+
+
+def withdraw(
+    episode: Annotated[str, typer.Argument(help="The episode's stable id.")],
+    *,
+    reason: Annotated[str, typer.Option(help="Why, for the record.")],
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let no new version hold an episode. Versions that do are marked, and jobs that wait for them hear of it.
+
+    Running jobs are flagged, not stopped. Models that it reached: forebay impact EPISODE.
+    """
+    place = find_place(project)
+    result = place.ask("ingest", "withdraw", {"episode": episode, "reason": reason})
+    if as_json:
+        print_json(result)
+        return
+    out = console()
+    said = "withdrawn" if result["changed"] else f"was withdrawn before ({escape(result['reason'])})"
+    out.print(f"{escape(result['episode'])} of {escape(result['dataset'])} {said}")
+    versions = ", ".join(f"v{number}" for number in result["versions"]) or "no version"
+    out.print(
+        f"  held by {versions}; jobs waiting: {_names(result['waiting_jobs'])}; with a lease: {_names(result['leased_jobs'])}"
+    )
+    if result["versions"]:
+        newest = max(result["versions"])
+        out.print(f"  a version without it: forebay dataset derive {escape(result['dataset'])}@v{newest} --reason …")
+    out.print(f"  models that it reached: forebay impact {escape(result['episode'])}")
+
+
+def _names(jobs: list[str]) -> str:
+    return escape(", ".join(jobs)) or "none"

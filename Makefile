@@ -13,7 +13,7 @@ MEMBER_TESTS := $(wildcard contracts/tests runtime/tests sdk/tests deploy/local/
 DATASET ?=
 KILLS ?= 1000
 
-.PHONY: help setup demo test verify format generate chaos bench-bus bench-rebuild clean
+.PHONY: help setup demo test verify format generate chaos bench-bus bench-rebuild picture clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ bench-bus: setup ## Publish and consume against bare nats-py, one JSON line per 
 
 bench-rebuild: setup ## Fold the registry's documents from a log, one JSON line per figure
 	@$(RUN) python -m tests.performance.bench_rebuild
+
+picture: setup ## Run the demo in a terminal of its own and draw it for the README
+	$(RUN) python examples/terminal_picture.py examples/demo.svg --sections 1 2 5 7 8 --lines 26 -- python examples/demo.py
 
 clean: ## Remove what was built (stops nothing; see: forebay down)
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -23,7 +23,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 COLUMNS, ROWS = 132, 60
-_TOKEN = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])|\x1b\][^\x07]*\x07|\r\n|[\r\n]|[^\x1b\r\n]+")
+_TOKEN = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])|\x1b\][^\x07]*\x07|\r*\n|\r|[^\x1b\r\n]+")
 _HEADING = re.compile(r"(\d)  \S.* ─{3,}")
 
 
@@ -52,20 +52,23 @@ def record(command: list[str]) -> str:
 
 def screen(text: str) -> list[Text]:
     """What is left on the screen: progress bars that were drawn over are gone, as for whoever watched."""
-    lines, row = [""], 0
+    lines, row, at_start = [""], 0, False
     for token in _TOKEN.finditer(text):
         count, command = token.group(1), token.group(2)
         if command == "m":
             lines[row] += token.group()
         elif command == "A":
             row = max(0, row - int(count or 1))
-        elif command == "K" or token.group() == "\r":
+        elif command == "K":
             lines[row] = ""
-        elif token.group() in {"\n", "\r\n"}:
-            row += 1
+        elif token.group() == "\r":
+            at_start = True
+        elif token.group().endswith("\n"):
+            row, at_start = row + 1, False
             lines += [""] * (row + 1 - len(lines))
         elif not command and not token.group().startswith("\x1b"):
-            lines[row] += token.group()
+            lines[row] = token.group() if at_start else lines[row] + token.group()
+            at_start = False
     return [Text.from_ansi(line) for line in lines]
 
 

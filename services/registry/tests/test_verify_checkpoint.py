@@ -81,9 +81,8 @@ def event_for(folder: Path, step: int = 500, *, uri: str | None = None, **change
         for path in paths
     )
     values: dict[str, Any] = {"files": files, "digest": checkpoint_digest(files)}
-    return CheckpointWritten(
-        checkpoint="ck-1", job="reach-1", attempt=1, step=step, uri=uri or str(folder), **(values | change)
-    )
+    values |= {"checkpoint": "ck-1", "job": "reach-1", "attempt": 1}
+    return CheckpointWritten(step=step, uri=uri or str(folder), **(values | change))
 
 
 def judged(folder: Path, step: int = 500) -> Verdict:

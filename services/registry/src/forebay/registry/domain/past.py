@@ -7,7 +7,7 @@ a name's or channel's top is the highest one that was there. Called by questions
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -35,7 +35,7 @@ from forebay.registry.domain.nodes import (
     release_id,
     type_of,
 )
-from forebay.registry.domain.relations import MOVES_TAG, NAMES_NUMBER
+from forebay.registry.domain.relations import MOVES_TAG, NAMES_NUMBER, WRITES_FILES
 from forebay.runtime.documents import D, Document
 from forebay.runtime.state import State
 
@@ -135,14 +135,23 @@ class Past:
         if child is None:
             return False
         if edge.parent.startswith("place:"):
-            return any("uri" in fact.values for fact in child.facts)
+            return any(fact.name in WRITES_FILES for fact in child.facts)
         return any(parent == edge.parent for fact in child.facts for _, parent in fact.parents)
 
     def _has_child(self, project: str, parent: str) -> bool:
-        """Whether anything named an attempt that no event has described."""
+        """Whether anything had named an attempt that no event has described."""
+        return any(self._linked(edge) for edge in self._edges(project, parent))
+
+    def _edges(self, project: str, parent: str) -> Iterator[Edge]:
+        """Every edge of today below one parent, and no other."""
         prefix = f"{project}/{parent}>{CHECKPOINT}:"
-        page = self.all(Edge, after=prefix, limit=1)
-        return bool(page) and page[0].key.startswith(prefix)
+        after = prefix
+        while page := self._now.all(Edge, after=after, limit=_PAGE):
+            for edge in page:
+                if not edge.key.startswith(prefix):
+                    return
+                yield edge
+            after = page[-1].key
 
     def _name(self, name: Name) -> Name | None:
         joint = "-" if name.type == JOB else "@v"

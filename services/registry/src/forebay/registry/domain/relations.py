@@ -28,6 +28,8 @@ MOVES_TAG = frozenset({"DatasetTagged", "DatasetUntagged"})
 NAMES_NUMBER = frozenset({"JobSubmitted", "DatasetVersionCommitted", "ModelVersionRegistered"})
 """Events that make a name's next number known."""
 
+WRITES_FILES = frozenset({"CheckpointWritten", "CheckpointImported"})
+
 
 def known(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}

@@ -31,7 +31,7 @@ from forebay.registry.domain.resume import CRASHES_BEFORE_SUSPECT, overwritten, 
 from forebay.registry.domain.view import facts_named, first_fact, shown, state_of
 from forebay.runtime.state import State
 
-_PINNED = re.compile(r"^([a-z]+:)?[0-9a-f]{7,64}$")
+_PINNED = re.compile(r"^([a-z0-9]+:)?[0-9a-f]{7,64}$")
 """A commit or a content digest, perhaps with a scheme; a branch, a tag or `-dirty` is none."""
 
 

@@ -52,7 +52,7 @@ _STORAGE_TROUBLE = frozenset({errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETI
 Saved = CheckpointWritten | CheckpointImported
 
 
-def _save(payload: Mapping[str, Any]) -> Saved:
+def saved_in(payload: Mapping[str, Any]) -> Saved:
     """The event that the work item was made from; only an import says where its files lay before."""
     body = CheckpointImported if "source" in payload else CheckpointWritten
     return body.model_validate(payload)
@@ -73,7 +73,7 @@ class CheckpointVerifier:
         self._roots = tuple(roots)
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:  # noqa: ARG002 a worker's signature
-        body = _save(item.payload)
+        body = saved_in(item.payload)
         roots = [Path(root.replace("{project}", item.project).replace("{job}", body.job)) for root in self._roots]
         try:
             verdict = await asyncio.to_thread(verify, body, roots)

@@ -91,7 +91,7 @@ def _same_dimension(root: Path) -> None:
 START, STOP = f"videos/{CAMERA}/from_timestamp", f"videos/{CAMERA}/to_timestamp"
 
 CASES = {
-    "info.json is missing": Case(breaks=_drop("meta/info.json"), rule="LR-FORMAT-001"),
+    "info.json is missing": Case(breaks=_drop("meta/info.json"), rule="LR-STRUCT-002", outcome="incomplete"),
     "info.json is cut": Case(breaks=lambda r: lerobot.cut(r, "meta/info.json"), rule="LR-FORMAT-001"),
     "info.json is a list": Case(breaks=_write("meta/info.json", b"[]"), rule="LR-FORMAT-001"),
     "info.json is no text": Case(breaks=_write("meta/info.json", b"\xff\xfe\x00"), rule="LR-FORMAT-001"),

@@ -221,6 +221,27 @@ def test_v20_only_lacks_statistics(tmp_path: Path) -> None:
     assert _told(report) == [("LR-META-004", None)]
 
 
+def test_a_video_path_that_cannot_be_used_hides_no_rows(tmp_path: Path) -> None:
+    """The rest is judged, and no video is called missing."""
+    root = v2.build(tmp_path)
+    lerobot.change_info(root, video_path="videos/{camera}/{episode_index}.mp4")
+    lerobot.change_cell(root, data_file(1), 0, "action", [float("nan"), 0.0, 0.0])
+    told = [breach for breach in inspect(root).report.breaches if breach.severity == "error"]
+    assert [(breach.rule.id, breach.episodes) for breach in told] == [("LR-FORMAT-003", None), ("LR-SIGNAL-001", (1,))]
+
+
+def test_many_missing_files_are_one_sentence(tmp_path: Path) -> None:
+    """A file per episode would be a finding per file."""
+    parts = tuple(lerobot.Part(length=1, data=0, video=0) for _ in range(12))
+    root = v2.build(tmp_path, parts=parts)
+    for number in range(1, 12):
+        (root / data_file(number)).unlink()
+    report = inspect(root).report
+    (breach,) = [breach for breach in report.breaches if breach.rule.id == "LR-STRUCT-002"]
+    assert (report.outcome, breach.episodes) == ("incomplete", tuple(range(1, 12)))
+    assert "11 of 12 files under data/ are missing in our copy" in breach.message
+
+
 def test_pointers_make_no_episodes(tmp_path: Path) -> None:
     """Where nothing was fetched, nothing is claimed to be there."""
     root = v2.build(tmp_path)

@@ -130,7 +130,7 @@ def check_loose_videos(pool: Decoders, folder: DatasetFolder, limits: Limits) ->
     names = [
         name
         for name, size in folder.files.items()
-        if name.startswith("videos/") and name.endswith(".mp4") and size > 1024
+        if name.startswith("videos/") and name.endswith(".mp4") and size > 1024 and name not in folder.far
     ]
     seen: list[EpisodePictures] = []
     tasks: list[Task] = []

@@ -46,6 +46,8 @@ class Inspection:
     tasks: dict[int, str] = field(default_factory=dict)
     statistics: dict[str, Any] | None = None
     pictures: list[EpisodePictures] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Length of every decoded video file."""
 
 
 def inspect(
@@ -100,6 +102,8 @@ class _Inspector:
         if self._is_empty(info):
             return self._finish()
         table, tasks = read_tables(self._pool, self._folder, info, templates)
+        if info.cameras and templates[1] is None:
+            self._breaches += check_loose_videos(self._pool, self._folder, self._policy.limits)
         self._breaches += table.breaches
         self._seen.episodes = table.episodes
         self._entries = table.entries
@@ -188,7 +192,8 @@ class _Inspector:
                         f"{name.split('_')[0]}*/",
                     )
                 )
-        if self._breaches or found[0] is None:
+                found.append(None)
+        if found[0] is None:
             return None
         images = [feature.key for feature in info.features if feature.is_image]
         if images:
@@ -344,6 +349,7 @@ class _Inspector:
             if scan is None:
                 continue
             self._seen.pictures += scan.pictures
+            self._seen.seconds[name] = scan.seconds(info.fps)
             self._breaches += video_form.check_file(
                 scan, camera, uses, info.fps, self._policy.limits, all_known=all_known
             )

@@ -103,22 +103,24 @@ class EpisodeLines:
         stop = length / self._info.fps
         if isinstance(tasks, str):
             tasks = [tasks]
-        windows = []
-        for camera in self._info.cameras:
-            if self._video is None:
-                msg = "there is a camera but no video_path"
-                raise UnsafePathError(msg)
-            file = self._video.fill(chunk=chunk, file=index, camera=camera.key)
-            windows.append(Window(camera=camera.key, file=file, start=0.0, stop=stop, whole=True))
         return Episode(
             index=index,
             length=length,
             from_index=None,
             to_index=None,
             data_file=self._data.fill(chunk=chunk, file=index),
-            windows=tuple(windows),
+            windows=tuple(self._windows(index, chunk, stop)),
             tasks=tuple(t for t in tasks if isinstance(t, str)) if isinstance(tasks, list) else None,
         )
+
+    def _windows(self, index: int, chunk: int, stop: float) -> Iterator[Window]:
+        """A file per camera; none when video_path cannot be used, which is told once for all episodes."""
+        video = self._video
+        if video is None:
+            return
+        for camera in self._info.cameras:
+            file = video.fill(chunk=chunk, file=index, camera=camera.key)
+            yield Window(camera=camera.key, file=file, start=0.0, stop=stop, whole=True)
 
 
 def _lines(folder: DatasetFolder, name: str) -> Iterator[tuple[int, Any]]:

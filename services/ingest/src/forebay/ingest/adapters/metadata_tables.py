@@ -149,21 +149,24 @@ class EpisodeTable:
             from_index=row["dataset_from_index"],
             to_index=row["dataset_to_index"],
             data_file=self._data.fill(chunk=row["data/chunk_index"], file=row["data/file_index"]),
-            windows=tuple(self._window(row, camera.key) for camera in self._info.cameras),
+            windows=tuple(self._windows(row)),
             tasks=tuple(t for t in tasks if isinstance(t, str)) if isinstance(tasks, list) else None,
         )
 
-    def _window(self, row: dict[str, Any], camera: str) -> Window:
-        if self._video is None:
-            msg = "there is a camera but no video_path"
-            raise UnsafePathError(msg)
-        place = f"videos/{camera}"
-        return Window(
-            camera=camera,
-            file=self._video.fill(chunk=row[f"{place}/chunk_index"], file=row[f"{place}/file_index"], camera=camera),
-            start=float(row[f"{place}/from_timestamp"]),
-            stop=float(row[f"{place}/to_timestamp"]),
-        )
+    def _windows(self, row: dict[str, Any]) -> Iterator[Window]:
+        """One per camera; none when video_path cannot be used, which is told once for all episodes."""
+        video = self._video
+        if video is None:
+            return
+        for camera in self._info.cameras:
+            place = f"videos/{camera.key}"
+            chunk, file = row[f"{place}/chunk_index"], row[f"{place}/file_index"]
+            yield Window(
+                camera=camera.key,
+                file=video.fill(chunk=chunk, file=file, camera=camera.key),
+                start=float(row[f"{place}/from_timestamp"]),
+                stop=float(row[f"{place}/to_timestamp"]),
+            )
 
 
 def _is_time(value: Any) -> bool:

@@ -11,6 +11,8 @@ from forebay.ingest.domain.info_file import INFO_FILE
 from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.domain.signals import EpisodeScan
 
+MANY_FILES = 8
+"""More missing files of one kind are told together."""
 MAX_TASK_BYTES = 16 * 1024
 """Task texts of one episode; they travel in events."""
 
@@ -78,23 +80,30 @@ def check_missing(
     """Files that are named and not there. `elsewhere` maps a missing file to one that fits, at another place."""
     found: list[Breach] = []
     moved: dict[tuple[str, str], list[str]] = {}
-    for name, episodes in users.items():
+    gone: dict[str, list[str]] = {}
+    for name in users:
         if name in present:
             continue
         if name in elsewhere:
             places = (name.partition("/")[0], elsewhere[name].partition("/")[0])
             moved.setdefault(places, []).append(name)
             continue
-        found.append(
+        gone.setdefault(name.partition("/")[0], []).append(name)
+    for folder, names in gone.items():
+        if len(names) > MANY_FILES:
+            found.append(_many_missing(folder, names, users))
+            continue
+        found += [
             Breach(
                 rule=rules.MISSING_FILE,
-                episodes=tuple(episodes),
+                episodes=tuple(users[name]),
                 file=name,
                 expected="the file",
                 found="missing in our copy",
-                message=f"{name} is missing in our copy; episodes {listed(episodes)} lie in it",
+                message=f"{name} is missing in our copy; episodes {listed(users[name])} lie in it",
             )
-        )
+            for name in names
+        ]
     for (expected, actual), names in moved.items():
         wanted = [name for name in users if name.startswith(expected + "/")]
         there = sum(name in present for name in wanted)
@@ -109,6 +118,21 @@ def check_missing(
             )
         )
     return found
+
+
+def _many_missing(folder: str, names: list[str], users: Mapping[str, list[int]]) -> Breach:
+    """With a file per episode one sentence says it better than thousands."""
+    wanted = sum(name.startswith(folder + "/") for name in users)
+    hit = sorted({index for name in names for index in users[name]})
+    return Breach(
+        rule=rules.MISSING_FILE,
+        episodes=tuple(hit),
+        file=names[0],
+        expected=f"{wanted} files",
+        found=f"{wanted - len(names)} files",
+        message=f"{len(names)} of {wanted} files under {folder}/ are missing in our copy ({listed(names[:2])}, …); "
+        f"episodes {listed(hit)} lie in them",
+    )
 
 
 def check_info_missing(files: int, arriving: list[str]) -> list[Breach]:

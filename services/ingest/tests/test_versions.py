@@ -145,6 +145,9 @@ class TestDerive:
         assert [row["index"] for row in rows] == list(range(made.frame_count))
         kept = [row for row in _rows(_root(place, 2)) if row["episode_index"] not in {1, 3}]
         assert [row["action"] for row in rows] == [row["action"] for row in kept]
+        for name in ("index", "episode_index", "action"):
+            stats = json.loads((root / "meta/stats.json").read_bytes())[name]
+            assert np.allclose(stats["mean"], np.array([row[name] for row in rows], dtype=np.float64).mean(axis=0))
         assert set(_files(root, "videos").values()) == {3} | set(_files(_root(place, 2), "videos").values())
         assert _tree(_root(place, 2)) == before
         windows = [row[f"videos/{CAMERA}/from_timestamp"] for row in pq.read_table(root / lerobot.EPISODES).to_pylist()]

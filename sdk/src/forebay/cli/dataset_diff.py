@@ -16,6 +16,8 @@ from forebay.cli.place import find_place
 
 DIFF_EXAMPLE = "Example: forebay dataset diff reach@v3 reach@v4 --html diff.html"
 _SHOWN = 12
+_COUNTERS = frozenset({"index", "episode_index", "frame_index", "task_index"})
+"""Numbers of rows, not of the robot: they differ because versions count anew."""
 _MOVED = 0.1
 """Standard deviations that a mean may move before it is worth a line."""
 
@@ -72,7 +74,7 @@ def _document(root: str, name: str) -> dict[str, Any] | None:
 def _moved(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
     """One line per feature: the largest move of a mean, in standard deviations of before, and the ranges."""
     lines = []
-    for feature in sorted(before.keys() & after.keys()):
+    for feature in sorted((before.keys() & after.keys()) - _COUNTERS):
         left, right = before[feature], after[feature]
         try:
             rows = list(

@@ -24,6 +24,7 @@ from forebay.ingest.adapters.kept_statistics import kept_statistics
 from forebay.ingest.adapters.linked_tables import forget_history, share_table
 from forebay.ingest.adapters.mp4_index import index_mp4
 from forebay.ingest.adapters.origins import Origin, blob_digest, ordered_batches
+from forebay.ingest.domain.recording import RENUMBERED
 from forebay.ingest.domain.statistics import Statistics
 from forebay.ingest.domain.version_plan import PlannedEpisode, PlannedVideo, Source, VersionPlan
 from forebay.ingest.errors import ConversionError, IngestError, ReadBackError
@@ -113,6 +114,7 @@ class VersionTables:
         for source in sources:
             origin = self._origins[source.origin]
             kept = kept_statistics(origin.folder, source.info) if source.version else None
+            described = [pair for pair in columns if kept is None or pair[0] in RENUMBERED]
             cameras = {} if kept is not None else lerobot_meta.camera_statistics(origin.folder, source.info)
             tasks = {number: numbers[text] for number, text in source.tasks.items() if text in numbers}
             builder = FrameBuilder(source.info, self._schema, tasks)
@@ -120,15 +122,14 @@ class VersionTables:
                 stats, done = lerobot_meta.EpisodeStatistics(), 0
                 for piece in pieces:
                     made = builder.build(piece, episode, done)
-                    if kept is None:
-                        stats.add(made, columns)
+                    stats.add(made, described)
                     done += made.num_rows
                     yield made
                 if done != episode.length:
                     msg = f"episode {episode.accepted.id} had {episode.length} rows when it was accepted, now {done}"
                     raise ConversionError(msg)
-                described = _seek(kept, episode) if kept is not None else stats.describe()
-                table.add(episode, {**cameras.get(episode.accepted.declared.index, {}), **described})
+                before = cameras.get(episode.accepted.declared.index, {}) if kept is None else _seek(kept, episode)
+                table.add(episode, {**before, **stats.describe()})
                 self._progress("rows", episode.start + done, self._plan.frames)
 
     def _write_videos(self) -> None:

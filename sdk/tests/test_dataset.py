@@ -110,3 +110,13 @@ def test_the_place_that_the_cache_made_ready_is_read(root: Path, tmp_path: Path)
     one = pinned(root) | {"root": "file:///nowhere"}
     environ = environment(tmp_path, one, places={"reach@v1": str(root)})
     assert sdk.open("dataset:reach@train-ready", environ=environ).num_frames > 0
+
+
+def test_a_registered_folder_of_an_older_format_is_refused(recording: Path, tmp_path: Path) -> None:
+    """Zero episodes would be a wrong answer: its tables lie elsewhere."""
+    root = Path(shutil.copytree(recording, tmp_path / "older"))
+    info = json.loads((root / "meta/info.json").read_text())
+    (root / "meta/info.json").write_text(json.dumps({**info, "codebase_version": "v2.1"}))
+    source = pinned(root)
+    with pytest.raises(DataUnreadableError, match=r"LeRobot v2\.1"):
+        sdk.open("dataset:reach@train-ready", environ=environment(tmp_path, source))

@@ -75,6 +75,10 @@ def read_metadata(root: Path) -> Metadata:
     except (OSError, ValueError, KeyError, TypeError) as error:
         msg = f"{info_file} cannot be read: {error}"
         raise DataUnreadableError(msg, "ask `forebay why` about the job, or check the mount") from error
+    version = info.get("codebase_version")
+    if version != "v3.0":
+        msg = f"{root} is registered as LeRobot {version}, which is read here only in v3.0"
+        raise DataUnreadableError(msg, "open it with LeRobot itself, or upload it: versions of uploads are v3.0")
     return Metadata(info=info, episodes=_episodes(root, cameras))
 
 

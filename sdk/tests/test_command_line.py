@@ -59,7 +59,8 @@ def test_the_catalogue_names_what_providers_register(provider: object) -> None:
     "command",
     [
         "upload", "dataset list", "dataset show", "dataset tag", "submit", "jobs", "job", "why", "cancel", "run",
-        "model register", "model evaluate", "model release", "model list", "lineage", "impact", "watch", "dead list",
+        "model register", "model evaluate", "model release", "model list", "lineage", "impact", "audit", "diff", "history",
+        "search", "resume-point", "checkpoint import", "watch", "dead list",
         "dead show", "dead retry", "rebuild",
     ],
 )  # fmt: skip
@@ -75,6 +76,9 @@ def test_every_help_has_an_example(command: str, capsys: pytest.CaptureFixture[s
         (["jobs"], 3), (["why", "reach"], 3), (["watch", "--for", "1"], 3), (["dead", "list"], 3), (["lineage", "x"], 3),
         (["rebuild", "registry"], 3), (["model", "register", "m", "--job", "j"], 3), (["submit", str(EXAMPLES / "reach.yaml")], 3),
         (["upload", str(EXAMPLES)], 3),
+        (["audit"], 3), (["diff", "a", "b"], 3), (["history", "m"], 3), (["search", "--task", "pick"], 3),
+        (["resume-point", "reach"], 3), (["search"], 2), (["checkpoint", "import", "/does/not/exist"], 2),
+        (["model", "release", "m@v1", "--channel", "canary", "--expect", "newest"], 2),
         (["rebuild", "nobody"], 2), (["run", "--", "true"], 2), (["nonsense"], 2), (["model", "release", "m"], 2),
         (["submit", "/does/not/exist.yaml"], 2), (["model", "evaluate", "m", "--metric", "loss=many"], 2),
         (["jobs", "--project", "No Such"], 2), (["dataset", "tag", "d", "t", "newest"], 2),

@@ -104,26 +104,30 @@ def import_saves(
     if name is not None and job is not None:
         msg = "--name is for an old run of its own, --job for a job of Forebay; give one of them"
         raise typer.BadParameter(msg)
+    if use == "resume" and reason is None:
+        msg = "--as resume needs --reason: Forebay did not see this training, so it is a person's word"
+        raise typer.BadParameter(msg)
     place = find_place(project)
     owner = job or name or slug(folder.resolve().name)
     whole, passed = saves_in(folder)
     skipped = [{"folder": str(one.folder), "reason": one.reason} for one in passed]
     imported: list[dict[str, Any]] = []
     for save in whole:
+        target, fresh = _copy(place, owner, save)
         traits = {"optimizer": save.optimizer, "scheduler": save.scheduler, "rng": save.rng}
         datasets = [one if one.startswith("dataset:") else f"dataset:{one}" for one in dataset or ()]
         args = {
             "job": job,
             "run": None if job else owner,
             "step": save.step,
-            "uri": str(_copy(place, owner, save)),
+            "uri": str(target),
             "source": str(save.folder.resolve()),
             "files": [file.model_dump(mode="json") for file in save.files],
             "compatibility": {**traits, "datasets": datasets, "code_revision": code},
             "use": use,
             "reason": reason,
         }
-        imported.append(command(place, "checkpoint-import", args))
+        imported.append(_import(place, args, fresh=fresh))
     if as_json:
         print_json({"project": place.project, "imported": imported, "skipped": skipped})
     else:
@@ -144,13 +148,25 @@ def _report(imported: list[dict[str, Any]], skipped: list[dict[str, str]]) -> No
         out.print(f"use it with restart.start_from: {imported[-1]['checkpoint']}")
 
 
-def _copy(place: Place, owner: str, save: Save) -> Path:
-    """A copy of our own: nobody overwrites it in place, and the registry may read it."""
+def _import(place: Place, args: dict[str, Any], *, fresh: bool) -> dict[str, Any]:
+    """Tell the registry; a copy that it refuses is not left behind."""
+    from forebay.runtime.errors import Refused  # noqa: PLC0415
+
+    try:
+        return command(place, "checkpoint-import", args)
+    except Refused:
+        if fresh:
+            shutil.rmtree(args["uri"], ignore_errors=True)
+        raise
+
+
+def _copy(place: Place, owner: str, save: Save) -> tuple[Path, bool]:
+    """(a copy of our own, whether it is new): nobody overwrites it in place, and the registry may read it."""
     from forebay.sdk.errors import ForebayError  # noqa: PLC0415
 
     target = place.home / "imports" / place.project / owner / f"{save.step:06d}-{save.digest[:12]}"
     if target.is_dir():
-        return target
+        return target, False
     part = target.with_name(f".{target.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -159,4 +175,4 @@ def _copy(place: Place, owner: str, save: Save) -> Path:
     except OSError as error:
         msg = f"{save.folder} cannot be copied to {target}: {error.strerror or error}"
         raise ForebayError(msg, "make room, or choose another FOREBAY_HOME") from error
-    return target
+    return target, True

@@ -155,7 +155,7 @@ def _coordinates(
     widest, y = max(widths, default=0), float(_MARGIN)
     for row, width in zip(rows, widths, strict=True):
         x = _MARGIN + (widest - width) / 2
-        tallest = max(places[name].height for name in row)
+        tallest = max((places[name].height for name in row), default=0)
         for name in row:
             place = places[name]
             place.tall = tallest

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forebay.ingest.errors import PlaceUnknownError
 from forebay.ingest.inspection import inspect
+from forebay.ingest.places import open_place
+from forebay.ingest.settings import S3Settings
 
 from . import lerobot_builder as lerobot
 from . import lerobot_v2_builder as v2
@@ -126,3 +129,28 @@ class TestStillArriving:
         lerobot.change_cell(root, FIRST_DATA, 0, "action", [float("nan"), 0.0, 0.0])
         (root / SECOND_VIDEO).unlink()
         assert inspect(root).report.outcome == "reject"
+
+
+class TestNaming:
+    def _opened(self, place: Path) -> Path:
+        with open_place(place, S3Settings()) as folder:
+            return folder.root
+
+    def test_a_cache_is_its_main_snapshot(self, tmp_path: Path) -> None:
+        """Whoever names one dataset's cache means what `main` points at; with one snapshot, that one."""
+        root = snapshot(tmp_path / "hub", lerobot.build(tmp_path / "source"))
+        cache = root.parent.parent
+        assert self._opened(cache) == root
+        (root.parent / ("1" * 40)).mkdir()
+        with pytest.raises(PlaceUnknownError, match="2 snapshots and no main"):
+            self._opened(cache)
+        (cache / "refs").mkdir()
+        (cache / "refs/main").write_text(REVISION)
+        assert self._opened(cache) == root
+
+    def test_what_is_no_folder(self, tmp_path: Path) -> None:
+        """Said with what to give instead."""
+        (tmp_path / "file").write_text("")
+        for name, says in (("file", "is not a folder"), ("none", "does not exist")):
+            with pytest.raises(PlaceUnknownError, match=f"{says}; give the folder that contains meta/info.json"):
+                self._opened(tmp_path / name)

@@ -136,8 +136,9 @@ def _cameras(info: Mapping[str, Any]) -> list[str]:
 def _files(root: Path) -> Iterator[SourceFile]:
     """Every file of the folder except hidden ones; links may lead only into the same Hugging Face cache."""
     allowed = [root.resolve()]
-    if root.parent.name == "snapshots":
-        allowed.append((root.parent.parent / "blobs").resolve())
+    blobs = root.absolute().parent.parent / "blobs"
+    if root.absolute().parent.name == "snapshots" and not blobs.is_symlink():
+        allowed.append(blobs.resolve())
     for path in sorted(root.rglob("*")):
         relative = path.relative_to(root)
         if any(part.startswith(".") for part in relative.parts):

@@ -28,13 +28,15 @@ _FLUSH = 500
 """Episodes kept before they are written."""
 
 _ONLY_V2 = ("total_chunks", "total_videos")
+_SINCE_V3: dict[str, Any] = {"data_files_size_in_mb": 100, "video_files_size_in_mb": 200}
+"""LeRobot's own defaults, for sources of v2.x that lack them."""
 
 StatsOf = Mapping[str, Statistics]
 
 
 def write_info(meta: Path, plan: VersionPlan) -> None:
     """info.json of the source, with what the version changes."""
-    document = {key: value for key, value in plan.info.document.items() if key not in _ONLY_V2}
+    document = _SINCE_V3 | {key: value for key, value in plan.info.document.items() if key not in _ONLY_V2}
     document |= {
         "codebase_version": "v3.0",
         "total_episodes": len(plan.episodes),

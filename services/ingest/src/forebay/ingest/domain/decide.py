@@ -84,13 +84,13 @@ def _about_versions(state: State, project: str, body: EventBody, cause: str) -> 
         case datasets.DatasetVersionCommitted():
             yield from _train_ready(state, project, body)
             yield from _next_work(state, project, body.dataset)  # leases: when the tag is back, a moment later
+        case datasets.DatasetDerivationRequested(dataset=dataset) | datasets.DatasetDerivationFailed(dataset=dataset):
+            yield from _next_work(state, project, dataset)
         case (
-            datasets.DatasetDerivationRequested(dataset=dataset)
-            | datasets.DatasetDerivationFailed(dataset=dataset)
-            | datasets.DatasetRegistrationRequested(dataset=dataset)
-            | datasets.DatasetRegistrationFailed(dataset=dataset)
+            datasets.DatasetRegistrationRequested(dataset=dataset) | datasets.DatasetRegistrationFailed(dataset=dataset)
         ):
             yield from _next_work(state, project, dataset)
+            yield from _leases(state, project, "dataset", dataset, cause)
         case datasets.DatasetTagged(dataset=dataset) | datasets.DatasetUntagged(dataset=dataset):
             yield from _leases(state, project, "dataset", dataset, cause)
         case datasets.DatasetVersionChecked():

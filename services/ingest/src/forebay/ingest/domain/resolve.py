@@ -14,6 +14,7 @@ from forebay.ingest.domain.documents import (
     Model,
     ModelName,
     Pin,
+    Registration,
     Tag,
     Upload,
     Version,
@@ -78,6 +79,11 @@ def _not_ready(state: State, dataset: Dataset, pin: Pin) -> Resolution:
         doing = "checked" if upload.state == "VALIDATING" else "written as a version"
         text = f"{what}: upload {upload.id} with {upload.uploaded} episodes is being {doing}"
         return Resolution(reason=Reason.DATASET_NOT_READY, message=text)
+    registrations = state.find(Registration, "dataset_key", dataset.key)
+    running = [one for one in registrations if one.state in {"WAITING", "WRITING"}]
+    if running:
+        text = f"{what}: {running[0].uri} is being registered ({running[0].id})"
+        return Resolution(reason=Reason.DATASET_NOT_READY, message=text)
     arriving = [u for u in state.find(Upload, "dataset_key", dataset.key) if u.state == "ARRIVING"]
     if arriving:
         text = f"{what}: upload {arriving[0].id} is arriving, {arriving[0].expected_episodes} episodes are expected"
@@ -88,6 +94,9 @@ def _not_ready(state: State, dataset: Dataset, pin: Pin) -> Resolution:
     if refused:
         text = f"{what}: no episode of upload {refused[-1].id} was accepted ({refused[-1].rejected} rejected, {refused[-1].held} held)"
         return Resolution(reason=Reason.DATASET_NOT_READY, message=text)
+    failed = [one for one in registrations if one.state == "FAILED"]
+    if failed:
+        what = f"{what}: {failed[-1].id} was not registered, {failed[-1].message}"
     return Resolution(reason=Reason.DATASET_NOT_READY, message=what)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forebay.ingest.domain import rules
-from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.breach import MAX_LISTED, Breach, listed
 from forebay.ingest.domain.info_file import INFO_FILE
 from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.domain.signals import EpisodeScan
@@ -49,7 +49,7 @@ def check_pointers(pointers: list[Pointer], content_files: int, users: Mapping[s
     for pointer in pointers:
         hit.update(users.get(pointer.file, ()))
     first = pointers[0]
-    told = [f"{p.file} (sha256 {p.sha256}, {p.bytes} bytes)" for p in pointers[:4]]
+    told = [f"{p.file} (sha256 {p.sha256}, {p.bytes} bytes)" for p in pointers[:MAX_LISTED]]
     whole = len(pointers) == content_files or any(p.file not in users for p in pointers)
     return [
         Breach(
@@ -60,7 +60,7 @@ def check_pointers(pointers: list[Pointer], content_files: int, users: Mapping[s
             found=f"{len(pointers)} Git LFS pointers",
             message=f"{len(pointers)} of {content_files} data files are Git LFS pointers; their content was not fetched: "
             + "; ".join(told)
-            + (f" and {len(pointers) - 4} more" if len(pointers) > 4 else ""),
+            + (f" and {len(pointers) - MAX_LISTED} more" if len(pointers) > MAX_LISTED else ""),
         )
     ]
 

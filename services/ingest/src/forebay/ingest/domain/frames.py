@@ -84,7 +84,8 @@ def check_video(
         found.append(_unreadable(scan, camera, cut))
     elif scan.problem is not None:
         found.append(_unreadable(scan, camera, [], lowered=True))
-    found += _check_neighbours(scan, camera, ordered, half)
+    wrong = {n for b in found if b.rule is rules.VIDEO_WINDOW and b.severity == "error" for n in b.episodes or ()}
+    found += _check_neighbours(scan, camera, ordered, half, wrong)
     if not cut:
         found += _check_spare(scan, camera, ordered, fps, limits, all_known=all_known)
     return found
@@ -235,10 +236,15 @@ def _of(
     )
 
 
-def _check_neighbours(scan: VideoScan, camera: Feature, ordered: list[Use], half: float) -> list[Breach]:
+def _check_neighbours(
+    scan: VideoScan, camera: Feature, ordered: list[Use], half: float, wrong: set[int]
+) -> list[Breach]:
+    """Windows that overlap. Who lies beside a window that is known to be wrong is not blamed for it."""
     found: list[Breach] = []
     used = [use for use in ordered if use.rows]
     for before, after in pairwise(used):
+        if (before.episode.index in wrong) != (after.episode.index in wrong):
+            continue
         overlap = before.window.stop - after.window.start
         # pictures that both need, whatever the windows say: one is a window that starts a frame early
         shared = before.window.start + before.rows * 2 * half - after.window.start

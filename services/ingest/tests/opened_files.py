@@ -31,7 +31,7 @@ class Canary:
     def __enter__(self) -> Self:
         self._handle = self._libc.inotify_init1(os.O_NONBLOCK)
         assert self._handle >= 0, os.strerror(ctypes.get_errno())
-        for place in [self.folder, *self.folder.rglob("*")]:
+        for place in self.folder.rglob("*"):  # not the folder: whoever looks through /tmp lists it
             watch = self._libc.inotify_add_watch(self._handle, os.fsencode(place), _IN_OPEN)
             assert watch >= 0, os.strerror(ctypes.get_errno())
         _OPENED.clear()
@@ -41,7 +41,7 @@ class Canary:
         os.close(self._handle)
 
     def touched(self) -> bool:
-        """Whether any file or folder was opened since the last question."""
+        """Whether any file was opened since the last question."""
         try:
             return bool(os.read(self._handle, 1 << 16))
         except BlockingIOError:

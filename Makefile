@@ -35,6 +35,7 @@ test: setup ## Run every test, real servers included
 
 verify: setup ## Check generated files, lint, types, layers, spelling and the lock file
 	$(RUN) python -m forebay.contracts.generate --check
+	$(RUN) python -m forebay.ingest.rule_pages --check
 	$(RUN) ruff check --quiet .
 	$(RUN) ruff format --check --quiet .
 	$(RUN) mypy $(SOURCES) tests $(wildcard examples/*.py)
@@ -47,8 +48,9 @@ format: setup ## Format the code and mend what the linter can mend
 	$(RUN) ruff check --fix --quiet .
 	$(RUN) ruff format --quiet .
 
-generate: setup ## Write schemas, AsyncAPI, permissions, streams and tables from the table of events
+generate: setup ## Write schemas, AsyncAPI, permissions, streams and tables from events, and the page of rules
 	$(RUN) python -m forebay.contracts.generate
+	$(RUN) python -m forebay.ingest.rule_pages
 
 chaos: setup ## Kill random services KILLS times while the chain runs, then compare every digest
 	$(RUN) python -m tests.chaos --kills $(KILLS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +17,11 @@ from forebay.ingest.domain.breach import REPORT_TEXT, printable
 from forebay.ingest.domain.rules import RULES, RULES_VERSION
 
 if TYPE_CHECKING:
+    from forebay.ingest.adapters.dataset_folder import DatasetFolder
+    from forebay.ingest.domain.collection_request import CollectionRequest
+    from forebay.ingest.domain.policy import Policy
     from forebay.ingest.domain.report import Report
+    from forebay.ingest.inspection import Inspection
 
 _COLOURS = {"error": "red", "hold": "magenta", "warning": "yellow", "info": "cyan"}
 _WORDS = {
@@ -26,6 +31,8 @@ _WORDS = {
     "reject": "[red]reject[/]: see the findings; episodes without one may still be used",
     "incomplete": "[yellow]incomplete[/]: files are missing in our copy",
     "empty": "[yellow]empty[/]: 0 episodes recorded yet",
+    "truncated": "[red]truncated[/]: files were cut off and nothing usable is left; upload them again",
+    "partial": "[yellow]partial[/]: the good episodes go on, the bad ones stay where they are",
 }
 _SHOWN = 40
 
@@ -35,19 +42,24 @@ def register(app: typer.Typer) -> None:
     app.command("validate", epilog="Example: forebay validate s3://robots/pick-place --endpoint http://minio:9000")(
         validate
     )
-    app.command("rules")(list_rules)
+    app.command("rules", epilog="Example: forebay rules --markdown > RULES.md")(list_rules)
     convert_command.register(app)
 
 
 def validate(
     path: Annotated[str, typer.Argument(help="Folder of a LeRobot dataset (v3.0, v2.1, v2.0), or s3://BUCKET/PREFIX.")],
+    *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     endpoint: Annotated[
         str | None, typer.Option(help="URL of the S3 server; default: AWS_ENDPOINT_URL. Keys: AWS_ACCESS_KEY_ID, …")
     ] = None,
+    policy: Annotated[Path | None, typer.Option(help="YAML file: rules raised, lowered or waived, thresholds.")] = None,
+    request: Annotated[Path | None, typer.Option(help="JSON file: what was ordered, to compare with.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report with pictures and curves into this file.")] = None,
 ) -> None:
     """Check a dataset against every rule, where it lies. Needs no Forebay server; changes nothing."""
-    report = _inspect(path, endpoint)
+    terms = _terms(policy, request)
+    report = _inspect(path, endpoint, terms, html)
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False, allow_nan=False))
     else:
@@ -55,7 +67,38 @@ def validate(
     raise typer.Exit(0 if report.good else 1)
 
 
-def _inspect(path: str, endpoint: str | None) -> Report:
+def _terms(policy: Path | None, request: Path | None) -> tuple[Policy, CollectionRequest | None]:
+    """What the files say; wrong use when they cannot be followed."""
+    from forebay.ingest.adapters.policy_file import read_policy  # noqa: PLC0415 most calls have none
+    from forebay.ingest.domain.collection_request import RequestError, parse_request  # noqa: PLC0415
+    from forebay.ingest.domain.policy import NO_POLICY  # noqa: PLC0415
+    from forebay.ingest.errors import PolicyRefusedError  # noqa: PLC0415
+
+    try:
+        return (
+            NO_POLICY if policy is None else read_policy(policy),
+            None if request is None else parse_request(request.read_bytes()),
+        )
+    except (PolicyRefusedError, RequestError) as error:
+        message = str(error)
+    except OSError as error:
+        message = f"{request} cannot be read: {error.strerror}"
+    raise typer.BadParameter(message)
+
+
+def _write_html(target: Path, path: str, inspection: Inspection, folder: DatasetFolder) -> None:
+    from forebay.ingest.picturing import html_of  # noqa: PLC0415 most calls write none
+
+    try:
+        target.write_text(html_of(path, inspection, folder), encoding="utf-8")
+    except OSError as error:
+        msg = f"the report {target} cannot be written: {error.strerror}"
+        raise typer.BadParameter(msg) from error
+
+
+def _inspect(
+    path: str, endpoint: str | None, terms: tuple[Policy, CollectionRequest | None], html: Path | None
+) -> Report:
     from forebay.ingest.adapters import decoders  # noqa: PLC0415 other commands do without
 
     decoders.warm_up()
@@ -76,7 +119,10 @@ def _inspect(path: str, endpoint: str | None) -> Report:
 
         try:
             with open_place(parse_place(path, endpoint), s3_settings()) as folder:
-                return inspect(folder, advance).report
+                inspection = inspect(folder, advance, policy=terms[0], request=terms[1])
+                if html is not None:
+                    _write_html(html, path, inspection, folder)
+                return inspection.report
         except PlaceUnknownError as error:
             message, code = str(error), 2
         except (ObjectStoreError, SourceChangedError) as error:
@@ -109,8 +155,16 @@ def _show(path: str, report: Report, console: Console) -> None:
     console.print(_WORDS.get(report.outcome, report.outcome))
 
 
-def list_rules(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def list_rules(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of documentation.")] = False,
+) -> None:
     """List the validation rules, each with why it exists and how to mend what breaks it."""
+    if markdown:
+        from forebay.ingest.rule_pages import markdown as page  # noqa: PLC0415 most calls print none
+
+        typer.echo(page(), nl=False)
+        return
     if as_json:
         keys = ("id", "title", "severity", "question", "why", "fix")
         entries = [{key: getattr(rule, key) for key in keys} for rule in RULES.values()]

@@ -41,10 +41,12 @@ def scan_video(
         scan.problem = "no bytes"
     else:
         try:
-            with av.open(str(path), format=_format(name), options=_OPTIONS) as container:
+            with open_video(path, name) as container:
                 scan.decode(container, threads)
         except (av.FFmpegError, OSError, ValueError, OverflowError, EOFError, MemoryError) as error:
-            scan.problem = _told(error, path, name)
+            scan.problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if scan.problem is not None:
+            scan.problem = _told(scan.problem, path, name)
     scan.report()
     return VideoScan(
         file=name,
@@ -58,14 +60,13 @@ def scan_video(
     )
 
 
-def _told(error: Exception, path: Path, name: str) -> str:
+def _told(problem: str, path: Path, name: str) -> str:
     """What went wrong; a file that was cut off says so itself."""
     try:
         missing = what_is_missing(path) if _format(name) == "mp4" else None
     except OSError:
         missing = None
-    words = (getattr(error, "strerror", None) or str(error)).replace(str(path), name)
-    return missing or printable(words, 160) or type(error).__name__
+    return missing or printable(problem.replace(str(path), name), 160)
 
 
 class _Scan:
@@ -115,6 +116,11 @@ class _Scan:
     def report(self) -> None:
         self._on_frames(len(self.times) - self._told)
         self._told = len(self.times)
+
+
+def open_video(path: Path, name: str) -> av.container.InputContainer:
+    """A video from outside: one file, and nothing that it points to."""
+    return av.open(str(path), format=_format(name), options=_OPTIONS)
 
 
 def _format(name: str) -> str:

@@ -36,6 +36,10 @@ class VideoScan:
     problem: str | None = None
     """Why decoding stopped early, or could not start."""
 
+    def seconds(self, fps: float) -> float:
+        """How long it plays, its last frame included."""
+        return float(self.times[-1]) + 1.0 / fps if self.usable else 0.0
+
     @property
     def usable(self) -> bool:
         return len(self.times) > 0
@@ -146,7 +150,7 @@ def _frames_between(scan: VideoScan, start: float, stop: float) -> int:
 
 
 def _check_window(scan: VideoScan, camera: Feature, use: Use, fps: float, limits: Limits) -> list[Breach]:
-    window, tolerance = use.window, 1.5 / fps
+    window, tolerance = use.window, (limits.lenient_frames + 0.5) / fps
     end = float(scan.times[-1]) + 1.0 / fps
     asked = f"{window.start:.3f}-{window.stop:.3f} s"
     if window.stop > end + tolerance or window.start >= end:

@@ -171,10 +171,13 @@ def check_frozen(
 def _frozen(camera: str, ones: list[EpisodePictures], *, resting: bool = False) -> Breach:
     episodes = tuple(sorted({one.episode for one in ones}))
     worst = max(ones, key=lambda one: one.still_frames / one.frames)
+    most = max(one.range for one in ones)
     changes = (
-        "not at all" if worst.range == 0 else f"by at most {max(one.range for one in ones):.1f} of 255 grey levels"
+        f"changes by at most {most:.1f} of 255 grey levels, no more than codec noise"
+        if most
+        else "does not change at all"
     )
-    robot = "the robot does not move either" if resting else "that is no more than codec noise"
+    robot = "; the robot does not move either" if resting else ""
     return Breach(
         rule=rules.FROZEN,
         lowered="warning" if resting else None,
@@ -184,7 +187,7 @@ def _frozen(camera: str, ones: list[EpisodePictures], *, resting: bool = False) 
         frame=worst.still_from,
         expected="a picture that changes",
         found=f"1 distinct picture in {worst.still_frames} of {worst.frames} frames",
-        message=f"{camera} shows one still picture in {len(episodes)} episodes ({listed(list(episodes))}): it changes {changes}; {robot}",
+        message=f"{camera} shows one still picture in {len(episodes)} episodes ({listed(list(episodes))}): it {changes}{robot}",
     )
 
 

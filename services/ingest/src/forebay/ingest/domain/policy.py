@@ -34,6 +34,8 @@ FIXED = frozenset(
         rules.NOT_A_DATASET.id,
         rules.VERSION.id,
         rules.TEMPLATE.id,
+        rules.IMAGE_FEATURES.id,
+        rules.METADATA_UNREADABLE.id,
         rules.UNSAFE_PATH.id,
         rules.MISSING_FILE.id,
         rules.LFS_POINTER.id,

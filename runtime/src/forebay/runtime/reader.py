@@ -40,12 +40,12 @@ class Reader:
         position = self._engine.position
         if last < position:
             msg = (
-                f"the log ends at {last}, but {self._engine.service.name} has folded {position}: the broker lost its"
+                f"STREAM_RESET: the log ends at {last}, but {self._engine.service.name} has folded {position}: the broker lost its"
                 f" store or was replaced. Restore the log, or move the service's store away and start again"
             )
             raise LogTruncatedError(msg)
         if first > position + 1 and last > position:
-            msg = f"the log begins at {first}, but {self._engine.service.name} still needs {position + 1}"
+            msg = f"STREAM_TRUNCATED: the log begins at {first}, but {self._engine.service.name} still needs {position + 1}"
             raise LogTruncatedError(msg)
         again = True
         async for batch in read_all(self._log, after=position, until=last):

@@ -110,7 +110,7 @@ class EpisodeLines:
             to_index=None,
             data_file=self._data.fill(chunk=chunk, file=index),
             windows=tuple(self._windows(index, chunk, stop)),
-            tasks=tuple(t for t in tasks if isinstance(t, str)) if isinstance(tasks, list) else None,
+            tasks=tuple(tasks) if isinstance(tasks, list) and all(isinstance(t, str) for t in tasks) else None,
         )
 
     def _windows(self, index: int, chunk: int, stop: float) -> Iterator[Window]:

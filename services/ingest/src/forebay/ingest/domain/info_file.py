@@ -91,7 +91,9 @@ def check_version(document: dict[str, Any], layout: str) -> list[Breach]:
     """The label must be a version that is read, and the files must lie as it says. `layout` is what they look like."""
     label = document.get("codebase_version")
     found = _VERSION.fullmatch(label) if isinstance(label, str) else None
-    looks = f"the files look like {layout}"
+    looks = (
+        "the files lie as in no version, or as in several" if layout == "unknown" else f"the files look like {layout}"
+    )
     if label is None:
         message = f"info.json has no codebase_version ({looks}); write the one that the recorder used"
     elif found is None:

@@ -47,7 +47,9 @@ def convert(
     """
     if not source.is_dir():
         _give_up(
-            {"outcome": "refused", "message": f"{source} is no folder; give the one with meta/info.json"}, 2, as_json
+            {"outcome": "refused", "message": f"{source} is no folder; give the one with meta/info.json"},
+            2,
+            as_json=as_json,
         )
     try:
         found = _convert(source, target, partial=partial)

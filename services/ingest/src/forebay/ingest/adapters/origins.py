@@ -24,7 +24,7 @@ from forebay.ingest.errors import ConversionError
 
 EPISODES_FILE = "episodes.json"
 _READ_ROWS = 4096
-_READ_BUFFER = 64 << 20
+_READ_BUFFER = 16 << 20
 """Lance reads ahead up to 2 GB when it is not told otherwise."""
 _CHUNK = 1 << 20
 

@@ -93,14 +93,29 @@ class ParquetTable:
     def blocks(self, columns: list[str], rows: int = BLOCK_ROWS) -> Iterator[pa.RecordBatch]:
         """Some columns, a block of rows at a time; of wide rows fewer."""
         rows = max(1, min(rows, BLOCK_BYTES // max(1, self._row_bytes(columns))))
-        batches = self._file.iter_batches(batch_size=rows, columns=columns)
-        while True:
+        for groups in self._windows(rows):
             with _translated(self._path):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            if batch.num_rows:
-                yield batch
+                batches = self._file.iter_batches(batch_size=rows, row_groups=groups, columns=columns)
+            while True:
+                with _translated(self._path):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                if batch.num_rows:
+                    yield batch
+
+    def _windows(self, rows: int) -> Iterator[list[int]]:
+        """Row groups that make a block together: one reader over all of them would keep every byte it has read."""
+        window: list[int] = []
+        held = 0
+        for number in range(self._file.num_row_groups):
+            window.append(number)
+            held += self._file.metadata.row_group(number).num_rows
+            if held >= rows:
+                yield window
+                window, held = [], 0
+        if window:
+            yield window
 
     def _row_bytes(self, columns: list[str]) -> int:
         """How wide the widest rows are on average in a row group: 8 bytes per value, or what the footer says."""

@@ -377,6 +377,13 @@ def history() -> list[Event[EventBody]]:
     registry.command("model-register", model="reach", job="finetune-1")
     registry.command("model-release", model="reach", channel="production", forced_reason="robot waits")
     registry.command("model-release", model="reach", channel="production", rollback=True, reason="worse")
+    files = [file.model_dump(mode="json") for file in written(700).files]
+    old: dict[str, Any] = {"run": "old-act", "step": 700, "uri": "/imports/old", "source": "/old", "files": files}
+    registry.command("checkpoint-import", **old, compatibility={"datasets": ["dataset:pick@v1"]})
+    registry.say(
+        datasets.DatasetVersionChecked(dataset="pick", number=2, check="c-1", whole=True),
+        datasets.DatasetVersionRemoved(dataset="pick", number=1, by="ops", reason="space"),
+    )
     return registry.said
 
 

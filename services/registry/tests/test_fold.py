@@ -183,7 +183,7 @@ class TestDocuments:
 
     def test_history_uses_most_events(self) -> None:
         """The property tests would mean little on a history without most kinds of events."""
-        assert len({one.body.event for one in HISTORY}) >= 22
+        assert len({one.body.event for one in HISTORY}) >= 25
 
     def test_projects_are_apart(self) -> None:
         """The same ids in another project are other nodes."""

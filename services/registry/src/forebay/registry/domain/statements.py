@@ -69,6 +69,8 @@ NOT_LINEAGE: dict[str, str] = {
     "RuleWaived": "a rule's waiver is ingest's; the episodes it let in are named by the version",
     "DatasetDerivationRequested": "the version that answers it says what it was made of",
     "DatasetDerivationFailed": "no version came of it",
+    "DatasetRegistrationRequested": "the version that answers it says where it lies",
+    "DatasetRegistrationFailed": "no version came of it",
     "LeaseRefused": "the job has no inputs yet",
     "LeaseReleased": "the inputs stay what they were",
     "CacheReady": "where bytes lie does not change what was read",

@@ -54,19 +54,20 @@ async def test_the_command_judges_a_dataset_on_s3(server: S3Server, tmp_path: Pa
     root = v2.build(tmp_path)
     (root / v2.video_file(1)).write_bytes(b"")
     uri = await server.upload(root, "lab", "command/pick")
-    environ = server.environment()
-    code, out, err = await _validate(uri, environ, "--json")
+    environ, page = server.environment(), tmp_path / "report.html"
+    code, out, err = await _validate(uri, environ, "--json", "--html", str(page))
     assert (code, '"outcome": "reject"' in out) == (1, True), err
+    assert "LR-VIDEO-001" in page.read_text()
     del environ["AWS_ENDPOINT_URL"]
-    code, out, err = await _validate(uri, environ, "--endpoint", server.endpoint)
-    assert code == 1, err
-    assert "0 bytes" in out
-    code, out, err = await _validate("s3://lab/nothing/here", environ, "--endpoint", server.endpoint)
-    assert (code, out) == (2, "")
-    assert "no object below s3://lab/nothing/here" in err
-    code, out, err = await _validate(uri, {**environ, "AWS_SECRET_ACCESS_KEY": "wrong"}, "--endpoint", server.endpoint)
-    assert code == 3
-    assert "AWS_SECRET_ACCESS_KEY" in err
+    strange = {**environ, "AWS_SECRET_ACCESS_KEY": "wrong"}
+    option = ("--endpoint", server.endpoint)
+    refused, nothing = await asyncio.gather(
+        _validate(uri, strange, *option), _validate("s3://lab/nothing/here", environ, *option)
+    )
+    assert refused[0] == 3
+    assert "AWS_SECRET_ACCESS_KEY" in refused[2]
+    assert nothing[:2] == (2, "")
+    assert "no object below s3://lab/nothing/here" in nothing[2]
 
 
 @pytest.mark.parametrize("builder", [lerobot.build, v2.build], ids=["v3.0", "v2.1"])

@@ -115,8 +115,8 @@ def _curves(
 
 
 def _path(folder: DatasetFolder, name: str) -> Path | None:
-    """Where a file lies, when it is there and inside the folder."""
+    """Where a file lies, when it is on this machine and inside the folder; videos on S3 are not fetched again."""
     try:
-        return folder.path(name) if name in folder.files else None
+        return folder.path(name) if name in folder.files and name not in folder.far else None
     except IngestError:
         return None

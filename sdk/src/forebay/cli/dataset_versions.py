@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.markup import escape
 
 from forebay.cli.output import AsJson, Project, coloured, console, plain_table, print_json, size
 from forebay.cli.place import Place, find_place, person, run_async
+from forebay.contracts.v1.datasets import MANIFEST_FILE
 
 if TYPE_CHECKING:
     from forebay.runtime.client import Client
@@ -198,11 +200,23 @@ def freed_bytes(roots: list[Path]) -> int:
 
 
 def _unnamed(place: Place, dataset: str) -> list[dict[str, Any]]:
-    """Folders of the dataset that no version names: left by somebody else, or being written right now."""
+    """What lies in the dataset's folder and is in no version: left by somebody else, or being written right now."""
     folder = place.home / "pool" / "datasets" / place.project / dataset
     shown = place.ask("ingest", "dataset", {"dataset": dataset})
-    named = {Path(one["root"]).name for one in shown["versions"]}
-    found = sorted(path for path in folder.iterdir() if path.name not in named) if folder.is_dir() else []
+    roots = [Path(one["root"]) for one in shown["versions"] if not one["removed"]]
+    found = [path for path in sorted(folder.iterdir()) if path not in roots] if folder.is_dir() else []
+    found += [path for root in roots if root.is_relative_to(folder) for path in orphans(root)]
     return [
         {"path": str(path), "bytes": freed_bytes([path]) if path.is_dir() else path.stat().st_size} for path in found
     ]
+
+
+def orphans(root: Path) -> list[Path]:
+    """Files in a version's folder that its list of files does not name. Tags of leases come and go, and are none."""
+    try:
+        entries = json.loads((root / MANIFEST_FILE).read_bytes())["files"]
+        named = {str(entry["path"]) for entry in entries} | {MANIFEST_FILE}
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    files = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*")) if path.is_file()}
+    return [path for name, path in files.items() if name not in named and "/_refs/" not in f"/{name}"]

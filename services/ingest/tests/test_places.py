@@ -113,13 +113,13 @@ class TestStillArriving:
         assert report.outcome == "incomplete"
         assert [e.outcome for e in report.episodes] == ["reject", "reject", "accept"]
 
-    def test_a_log_beside_the_dataset_disturbs_nobody(self, tmp_path: Path) -> None:
-        """Only files of the dataset count."""
+    def test_a_record_beside_the_dataset_disturbs_nobody(self, tmp_path: Path) -> None:
+        """Only files of the dataset count: a collector notes there what it has delivered."""
         root = lerobot.build(tmp_path)
-        (root / "upload.log").write_text("start")
+        (root / "forebay-upload.json").write_text("start")
 
         def write_on(_stage: str, done: int, _total: int) -> None:
-            (root / "upload.log").write_text(str(done))
+            (root / "forebay-upload.json").write_text(str(done))
 
         assert inspect(root, write_on).report.outcome == "accept"
 

@@ -22,7 +22,8 @@ POINTER_LIMIT = 1024
 MAX_JSON_BYTES = 256 << 20
 _ARRIVING = re.compile(r".*\.(part|partial|incomplete|filepart|crdownload|tmp)")
 """Names that tools give to files until these are whole."""
-_CONTENT = (".parquet", ".mp4", ".json", ".jsonl")
+_CONTENT = re.compile(r"meta/.*|.*\.(parquet|mp4)")
+"""Names whose change is a change of the dataset; records of collectors and logs lie beside them."""
 
 
 def blobs_of(root: Path) -> Path | None:
@@ -100,7 +101,7 @@ class DatasetFolder:
     def changed(self) -> list[str]:
         """Files of the dataset that came, went, grew or shrank since it was opened: somebody is writing here."""
         now = DatasetFolder(self.root).stamps
-        names = (name for name in now.keys() | self.stamps.keys() if name.endswith(_CONTENT))
+        names = (name for name in now.keys() | self.stamps.keys() if _CONTENT.fullmatch(name))
         return sorted(name for name in names if now.get(name) != self.stamps.get(name))
 
     def read(self, name: str, limit: int = MAX_JSON_BYTES) -> bytes:

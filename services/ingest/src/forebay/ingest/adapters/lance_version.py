@@ -8,7 +8,7 @@
     <root>/forebay-manifest.json   size and digest of every other file
 
 A version that adds to another, or leaves some of its episodes out, shares the data
-files of that one as hard links (decision 0004): nothing but what is new is written,
+files of that one as hard links (decision 0005): nothing but what is new is written,
 every root stands for itself, and deleting one never touches another.
 
 Everything is written to a hidden folder beside the final place, read back and

@@ -50,6 +50,7 @@ async def test_a_good_dataset_becomes_a_version_without_a_copy(place: Place, tmp
     """The root is a folder of links with a manifest; the source is not touched; jobs get a lease."""
     source = builder(tmp_path / "source")
     before = _tree(source)
+    (source / "README.md").write_text("changes as often as it likes")
     stories.submit(place.log, DATASET)
     place.log.files_whole = False
     asked = _ask(place, source, revision="b2f41c9")
@@ -63,6 +64,7 @@ async def test_a_good_dataset_becomes_a_version_without_a_copy(place: Place, tmp
     assert {entry["path"] for entry in manifest["files"]} == set(before)
     assert all((root / entry["path"]).is_symlink() for entry in manifest["files"])
     assert version.bytes == sum(size for size, _ in before.values())
+    (source / "README.md").unlink()
     assert _tree(source) == before
     episodes = json.loads((root / "episodes.json").read_bytes())["episodes"]
     assert [(e["index"], e["length"]) for e in episodes] == [(0, 6), (1, 5), (2, 4)]

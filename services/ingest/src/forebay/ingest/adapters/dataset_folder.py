@@ -26,6 +26,11 @@ _CONTENT = re.compile(r"meta/.*|.*\.(parquet|mp4)")
 """Names whose change is a change of the dataset; records of collectors and logs lie beside them."""
 
 
+def is_content(name: str) -> bool:
+    """Whether a file is part of the dataset, and no page, log or record beside it."""
+    return _CONTENT.fullmatch(name) is not None
+
+
 def blobs_of(root: Path) -> Path | None:
     """The blobs of the Hugging Face cache that `root` is a snapshot in; None for any other folder."""
     cache = root.parent.parent
@@ -101,7 +106,7 @@ class DatasetFolder:
     def changed(self) -> list[str]:
         """Files of the dataset that came, went, grew or shrank since it was opened: somebody is writing here."""
         now = DatasetFolder(self.root).stamps
-        names = (name for name in now.keys() | self.stamps.keys() if _CONTENT.fullmatch(name))
+        names = (name for name in now.keys() | self.stamps.keys() if is_content(name))
         return sorted(name for name in names if now.get(name) != self.stamps.get(name))
 
     def read(self, name: str, limit: int = MAX_JSON_BYTES) -> bytes:

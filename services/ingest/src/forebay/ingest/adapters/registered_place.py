@@ -24,7 +24,7 @@ from typing import Any
 from forebay.contracts.body import FileRef
 from forebay.contracts.identifiers import canonical_json
 from forebay.contracts.v1.datasets import MANIFEST_FILE
-from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.adapters.dataset_folder import DatasetFolder, is_content
 from forebay.ingest.adapters.object_folder import ObjectFolder
 from forebay.ingest.adapters.obstore_objects import S3Objects
 from forebay.ingest.domain.path_template import safe_relative
@@ -57,7 +57,7 @@ def describe_files(folder: DatasetFolder, on_bytes: Callable[[int], None]) -> li
     """Every file of the dataset as the manifest lists it. Raises `SourceChangedError` when it is written to meanwhile."""
     entries: list[dict[str, Any]] = []
     for name in sorted(folder.files):
-        if any(part.startswith(".") for part in name.split("/")) or name in {MANIFEST_FILE, EPISODES_FILE}:
+        if not is_content(name):
             continue
         if isinstance(folder, ObjectFolder):
             entry: dict[str, Any] = {"etag": folder.listed[name].etag, "bytes": folder.files[name]}

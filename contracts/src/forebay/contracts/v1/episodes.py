@@ -116,6 +116,9 @@ class EpisodeHeld(EventBody):
     length: int
     rules_version: str
     findings: tuple[Finding, ...]
+    tasks: tuple[str, ...] | None = None
+    """As EpisodeAccepted has them, for when it is accepted after all; so the digest of its rows."""
+    sha256: str | None = None
 
 
 class EpisodeRejected(EventBody):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.contracts.parts import Part
 from forebay.ingest import questions
-from forebay.ingest.domain import registering, tagging, version_commands
+from forebay.ingest.domain import registering, tagging, version_commands, waiving
 from forebay.ingest.domain.decide import CHECK, CONVERT, DERIVE, LEASE, RELEASE, REMOVE, VALIDATE, decide
 from forebay.ingest.domain.documents import DOCUMENTS
 from forebay.ingest.domain.evolve import FOLD_VERSION, READS, evolve
@@ -27,6 +27,7 @@ def definition() -> Service:
         commands={
             "tag": tagging.tag,
             "untag": tagging.untag,
+            "waive": waiving.waive,
             "register": registering.register,
             "derive": version_commands.derive,
             "withdraw": version_commands.withdraw,
@@ -59,7 +60,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     pool = settings.pool_folder
     landings = LandingFolders(pool)
     return {
-        VALIDATE: Validator(landings, ReportFiles(pool)),
+        VALIDATE: Validator(landings, ReportFiles(pool), settings.policy_folder),
         CONVERT: Converter(landings, pool / "datasets"),
         registering.REGISTER: Registrar(ReportFiles(pool), settings.home.absolute() / "registered"),
         DERIVE: Deriver(landings, pool / "datasets"),

@@ -18,6 +18,13 @@ class IngestSettings(ServiceSettings):
     pool_kind: Literal["juicefs", "folder"] = "folder"
     """What the pool is: a JuiceFS mount, or a plain folder."""
 
+    policies: Path | None = None
+    """Folder of validation policies, `<project>.yaml` each; default `<home>/policies`."""
+
+    @property
+    def policy_folder(self) -> Path:
+        return (self.policies or self.home / "policies").absolute()
+
     @property
     def pool_folder(self) -> Path:
         return (self.pool or self.home / "pool").absolute()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
@@ -26,6 +27,7 @@ from forebay.ingest.domain.documents import (
 from forebay.ingest.domain.membership import holds
 from forebay.ingest.domain.registering import registration_work
 from forebay.ingest.domain.resolve import TRAIN_READY, Resolution, resolve, unusable
+from forebay.ingest.domain.waiving import accept_freed
 from forebay.runtime.machine import Action, Emit, Pending, Work
 from forebay.runtime.state import State
 
@@ -73,6 +75,9 @@ def _about_uploads(state: State, project: str, body: EventBody, cause: str) -> I
             | episodes.EpisodeRejected(upload=upload)
         ):
             yield from _verdict_given(state, project, upload, cause)
+            yield from accept_freed(state, project, body.dataset)
+        case episodes.RuleWaived(dataset=dataset):
+            yield from accept_freed(state, project, dataset)
         case episodes.EpisodeWithdrawn(episode=episode):
             yield from _episode_withdrawn(state, project, episode)
         case _:
@@ -83,6 +88,7 @@ def _about_versions(state: State, project: str, body: EventBody, cause: str) -> 
     match body:
         case datasets.DatasetVersionCommitted():
             yield from _train_ready(state, project, body)
+            yield from accept_freed(state, project, body.dataset)
             yield from _next_work(state, project, body.dataset)  # leases: when the tag is back, a moment later
         case datasets.DatasetDerivationRequested(dataset=dataset) | datasets.DatasetDerivationFailed(dataset=dataset):
             yield from _next_work(state, project, dataset)
@@ -152,8 +158,12 @@ def _next_work(state: State, project: str, dataset: str) -> Iterator[Action]:
     if upload is not None and upload.state == "VALIDATING":
         yield _validate(upload)
     elif upload is not None and upload.state == "CONVERTING":
-        payload = {"upload": upload.id, "dataset": dataset, "number": upload.version, "base": found.trunk}
-        yield Work(kind=CONVERT, key=upload.id, project=project, payload=payload)
+        payload: dict[str, Any] = {"upload": upload.id, "dataset": dataset}
+        payload |= {"number": upload.version, "base": found.trunk}
+        if upload.late:  # episodes that were accepted later make another work of the same upload
+            payload["late"] = list(upload.late)
+        key = f"{upload.id}-v{upload.version}" if upload.late else upload.id
+        yield Work(kind=CONVERT, key=key, project=project, payload=payload)
     elif derivation is not None and derivation.state == "WRITING":
         yield Work(kind=DERIVE, key=derivation.id, project=project, payload={"dataset": dataset})
     else:

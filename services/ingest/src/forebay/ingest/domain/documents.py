@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar
 
 import msgspec
@@ -48,6 +49,10 @@ class Upload(Document, frozen=True, kw_only=True):
     rejected: int = 0
     version: int | None = None
     """The version that holds its accepted episodes, or will."""
+    returning: int = 0
+    """Held episodes whose acceptance is on its way, because their holds were waived."""
+    late: tuple[int, ...] = ()
+    """Source indices accepted after its first version, that the next one adds."""
 
     @property
     def key(self) -> str:
@@ -65,6 +70,53 @@ class Upload(Document, frozen=True, kw_only=True):
     def complete(self) -> bool:
         """Everything that was announced has been heard of."""
         return self.announced is not None and self.uploaded >= self.announced
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding of a verdict."""
+
+    rule: str
+    severity: str
+    message: str
+    episode: int | None = None
+    feature: str | None = None
+    file: str | None = None
+    frame: int | None = None
+    expected: str | None = None
+    found: str | None = None
+
+
+class Waiver(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that a person takes the responsibility for."""
+
+    rule: str
+    episodes: tuple[str, ...] = ()
+    """Ids; empty: the whole dataset."""
+    reason: str
+    by: str
+    until: datetime | None = None
+
+
+class Waivers(Document, frozen=True, kw_only=True):
+    """Every waiver on a dataset, oldest first."""
+
+    kind: ClassVar[str] = "waivers"
+
+    project: str
+    dataset: str
+    all: tuple[Waiver, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.dataset)
+
+    def of(self, rule: str, episode: str, now: datetime | None = None) -> Waiver | None:
+        """The newest waiver of a rule for an episode; with `now`, one that still holds."""
+        for waiver in reversed(self.all):
+            valid = now is None or waiver.until is None or now < waiver.until
+            if waiver.rule == rule and valid and (not waiver.episodes or episode in waiver.episodes):
+                return waiver
+        return None
 
 
 class Episode(Document, frozen=True, kw_only=True):
@@ -93,6 +145,15 @@ class Episode(Document, frozen=True, kw_only=True):
     """Its verdict was good, whatever became of it since: versions of that time hold it."""
     withdrawn: str | None = None
     """Why it must not be used any more."""
+    findings: tuple[Told, ...] = ()
+    """While it is held: what its verdict found, to be judged again when a rule is waived."""
+    freed: bool = False
+    """Every hold on it is waived; its good verdict is on the way."""
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Rules that hold it."""
+        return tuple(dict.fromkeys(told.rule for told in self.findings if told.severity == "hold"))
 
     @property
     def key(self) -> str:
@@ -366,6 +427,7 @@ def waiting_for(project: str, kind: str, name: str) -> str:
 DOCUMENTS: tuple[type[Document], ...] = (
     Upload,
     Episode,
+    Waivers,
     Recording,
     Dataset,
     Version,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec.structs import replace
 
 from forebay.contracts.body import EventBody
@@ -18,6 +20,7 @@ from forebay.ingest.domain.documents import (
     ModelName,
     Pin,
     Recording,
+    Told,
     Upload,
     Version,
     place,
@@ -27,9 +30,10 @@ from forebay.ingest.domain.line import after_verdicts, take_turn
 from forebay.ingest.domain.membership import holds
 from forebay.ingest.domain.pinning import pin_waiting, put_pinned
 from forebay.ingest.domain.registering import fold_registration
+from forebay.ingest.domain.waiving import episode_returned, look_again, rule_waived
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 
@@ -42,6 +46,7 @@ READS: frozenset[type[EventBody]] = frozenset(
         episodes.EpisodeHeld,
         episodes.EpisodeRejected,
         episodes.EpisodeWithdrawn,
+        episodes.RuleWaived,
         datasets.DatasetVersionCommitted,
         datasets.DatasetDerivationRequested,
         datasets.DatasetDerivationFailed,
@@ -76,6 +81,22 @@ def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
     fold_registration(fold, recorded.project, recorded.body)
     _of_models(fold, recorded.project, recorded.body)
     _of_jobs(fold, recorded.project, recorded.body)
+    _of_waivers(fold, recorded.project, recorded.body, recorded.stored_at)
+
+
+def _of_waivers(fold: Fold, project: str, body: EventBody, now: datetime) -> None:
+    match body:
+        case episodes.RuleWaived():
+            rule_waived(fold, project, body, now)
+        case (
+            episodes.EpisodeAccepted(dataset=dataset)
+            | episodes.EpisodeHeld(dataset=dataset)
+            | episodes.EpisodeRejected(dataset=dataset)
+            | datasets.DatasetVersionCommitted(dataset=dataset)
+        ):
+            look_again(fold, place(project, dataset), now)
+        case _:
+            pass
 
 
 def _of_uploads(fold: Fold, project: str, body: EventBody) -> None:
@@ -186,6 +207,13 @@ def _episode_judged(
 ) -> None:
     episode = fold.get(Episode, place(project, body.episode))
     upload = fold.get(Upload, place(project, body.upload))
+    if episode is not None and episode.freed and isinstance(body, episodes.EpisodeAccepted):
+        if episode.state == "HELD":
+            episode = _with_verdict(episode, body)
+            _remember_recording(fold, project, body)
+        fold.put(replace(episode, freed=False))
+        episode_returned(fold, episode)
+        return
     if episode is None or upload is None or episode.rules_version is not None:
         return
     if episode.state == "WITHDRAWN":  # nobody wants its verdict any more, but the upload waits for it
@@ -194,26 +222,10 @@ def _episode_judged(
         fold.put(changed)
         after_verdicts(fold, changed)
         return
-    accepted = isinstance(body, episodes.EpisodeAccepted)
-    findings = body.warnings if isinstance(body, episodes.EpisodeAccepted) else body.findings
-    state = "ACCEPTED" if accepted else ("HELD" if isinstance(body, episodes.EpisodeHeld) else "REJECTED")
-    fold.put(
-        replace(
-            episode,
-            state=state,
-            accepted=accepted,
-            length=body.length,
-            rules_version=body.rules_version,
-            rules=tuple(dict.fromkeys(finding.rule for finding in findings)),
-            message=findings[0].message if findings else None,
-            sha256=body.sha256 if isinstance(body, episodes.EpisodeAccepted) else None,
-            tasks=body.tasks if isinstance(body, episodes.EpisodeAccepted) else episode.tasks,
-        )
-    )
-    if isinstance(body, episodes.EpisodeAccepted) and body.sha256 is not None:
-        recording = Recording(project=project, dataset=body.dataset, sha256=body.sha256, episode=body.episode)
-        if fold.get(Recording, recording.key) is None:
-            fold.put(recording)
+    judged = _with_verdict(episode, body)
+    state = judged.state
+    fold.put(judged)
+    _remember_recording(fold, project, body)
     changed = replace(
         upload,
         accepted=upload.accepted + (state == "ACCEPTED"),
@@ -222,6 +234,34 @@ def _episode_judged(
     )
     fold.put(changed)
     after_verdicts(fold, changed)
+
+
+def _with_verdict(
+    episode: Episode, body: episodes.EpisodeAccepted | episodes.EpisodeHeld | episodes.EpisodeRejected
+) -> Episode:
+    accepted, held = isinstance(body, episodes.EpisodeAccepted), isinstance(body, episodes.EpisodeHeld)
+    findings = body.warnings if isinstance(body, episodes.EpisodeAccepted) else body.findings
+    named = None if isinstance(body, episodes.EpisodeRejected) else body
+    return replace(
+        episode,
+        state="ACCEPTED" if accepted else ("HELD" if held else "REJECTED"),
+        accepted=accepted,
+        length=body.length,
+        rules_version=body.rules_version,
+        rules=tuple(dict.fromkeys(finding.rule for finding in findings)),
+        message=findings[0].message if findings else None,
+        sha256=named.sha256 if named is not None else None,
+        tasks=named.tasks if named is not None and (accepted or named.tasks) else episode.tasks,
+        findings=tuple(Told(**finding.model_dump()) for finding in findings) if held else (),
+        freed=False,
+    )
+
+
+def _remember_recording(fold: Fold, project: str, body: EventBody) -> None:
+    if isinstance(body, episodes.EpisodeAccepted) and body.sha256 is not None:
+        recording = Recording(project=project, dataset=body.dataset, sha256=body.sha256, episode=body.episode)
+        if fold.get(Recording, recording.key) is None:
+            fold.put(recording)
 
 
 def _episode_withdrawn(fold: Fold, project: str, body: episodes.EpisodeWithdrawn) -> None:

@@ -84,7 +84,7 @@ def _answer(fold: Fold, project: str, dataset: Dataset, active: str, number: int
     upload = fold.get(Upload, place(project, active))
     asked = fold.get(Derivation, place(project, active)) or fold.get(Registration, place(project, active))
     if upload is not None and upload.version == number:
-        fold.put(replace(upload, state="COMMITTED"))
+        fold.put(replace(upload, state="COMMITTED", late=()))
         start_next(fold, dataset)
     elif asked is not None and asked.version == number:
         fold.put(replace(asked, state="COMMITTED"))

@@ -60,7 +60,10 @@ class Report:
         """What hits this episode: its own breaches, and errors and holds of the whole dataset; the worst come first."""
         shared = [b for b in self.breaches if b.episodes is None and b.severity in {"error", "hold"}]
         hit = sorted([*shared, *own], key=lambda breach: RANK[breach.severity])
-        return tuple(breach.finding(episode) for breach in hit[:MAX_FINDINGS])
+        # every rule once before any rule twice: a held episode is judged again by the rules that it names
+        first = {breach.rule.id: breach for breach in reversed(hit)}
+        ordered = [*(b for b in hit if first[b.rule.id] is b), *(b for b in hit if first[b.rule.id] is not b)]
+        return tuple(breach.finding(episode) for breach in ordered[:MAX_FINDINGS])
 
     def to_json(self) -> dict[str, Any]:
         """The report as `--json` prints it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forebay.contracts.v1.datasets import DatasetVersionCommitted
@@ -52,7 +52,8 @@ class Converter:
         upload = str(item.payload["upload"])
         base = await context.get(Version, version_key(item.project, dataset, int(item.payload.get("base", 0))))
         try:
-            earlier, shares = await self._sources(gather, upload, base)
+            late = [int(index) for index in item.payload.get("late", ())]
+            earlier, shares = await self._sources(gather, upload, base, late)
             plan, made = await asyncio.to_thread(self._commit, earlier, shares, root, tell)
         except StorageUnavailableError as error:
             raise RetryLater(WAIT_FOR_POOL_S, str(error)) from error
@@ -86,14 +87,22 @@ class Converter:
         tell.done(version=number, episodes=body.episode_count)
         return [Emit(project=item.project, body=body, dedupe=(dataset, number))]
 
-    async def _sources(self, gather: Gatherer, upload: str, base: Version | None) -> tuple[Earlier | None, list[Share]]:
-        """The version before and the new upload; where that version's files are lost, its uploads again."""
+    async def _sources(
+        self, gather: Gatherer, upload: str, base: Version | None, late: list[int]
+    ) -> tuple[Earlier | None, list[Share]]:
+        """The version before and the new upload; where that version's files are lost, its uploads again.
+
+        `late` are the episodes of an upload that is in it already, accepted since; empty: the upload is new.
+        """
+        newest = await gather.share(upload)
+        if late:
+            newest = replace(newest, episodes=[e for e in newest.episodes if e.source_index in late])
         if base is None:
-            return None, [await gather.share(upload)]
+            return None, [newest]
         if await asyncio.to_thread(find_damage, base) is None:
-            return await gather.earlier(base, base.left_out), [await gather.share(upload)]
+            return await gather.earlier(base, base.left_out), [newest]
         again = [await gather.share(id_, base.left_out.get(id_, ())) for id_ in base.uploads]
-        return None, [*again, await gather.share(upload)]
+        return None, [*again, newest]
 
     def _commit(
         self, earlier: Earlier | None, shares: list[Share], root: Path, tell: Teller

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from forebay.contracts.body import FileRef
 from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeRejected, Finding
 from forebay.ingest.adapters.landing_folder import LandingFolders
+from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.report_files import ReportFiles
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
@@ -23,16 +25,18 @@ from forebay.ingest.domain.documents import (
     Recording,
     Upload,
     Version,
+    Waivers,
     place,
     recording_key,
     version_key,
 )
 from forebay.ingest.domain.evolve import episode_id
 from forebay.ingest.domain.info_file import INFO_FILE, parse_info, read_document
+from forebay.ingest.domain.policy import FIXED, Change, Policy
 from forebay.ingest.domain.report import EpisodeReport, Report, judge
 from forebay.ingest.domain.rules import RULES_VERSION
 from forebay.ingest.domain.version_plan import features_digest
-from forebay.ingest.errors import LandingRefusedError, StorageUnavailableError
+from forebay.ingest.errors import LandingRefusedError, PolicyRefusedError, StorageUnavailableError
 from forebay.ingest.inspection import Inspection, inspect
 from forebay.ingest.workers.telling import Teller
 from forebay.runtime.errors import RetryLater
@@ -40,6 +44,8 @@ from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
 
 _WAIT_FOR_POOL_S = 5.0
+_WAIT_FOR_POLICY_S = 30.0
+"""A policy that cannot be followed is corrected by a person; until then nothing is judged by another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class Validator:
 
     landings: LandingFolders
     reports: ReportFiles
+    policies: Path
+    """Folder of the projects' policies."""
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         upload = await context.get(Upload, place(item.project, str(item.payload["upload"])))
@@ -55,21 +63,28 @@ class Validator:
             return ()
         root = await _trunk_root(upload, context)
         tell = Teller(context)
+        waivers = await context.get(Waivers, upload.dataset_key)
         try:
-            inspection = await asyncio.to_thread(self._inspect, upload, root, tell)
+            policy = await asyncio.to_thread(project_policy, self.policies, upload.project)
+        except PolicyRefusedError as error:
+            raise RetryLater(_WAIT_FOR_POLICY_S, str(error)) from error
+        policy = _with_waivers(policy, waivers)
+        try:
+            inspection = await asyncio.to_thread(self._inspect, upload, root, tell, policy)
             document = inspection.report.to_json()
             reference = await asyncio.to_thread(self.reports.write, upload.project, upload.id, document)
         except (StorageUnavailableError, OSError) as error:
             raise RetryLater(_WAIT_FOR_POOL_S, str(error)) from error
         judge_ = _Judge(upload, inspection.report, reference)
+        again = policy.changes.get(rules.ALREADY_THERE.id, Change()).waive
         verdicts = [
-            judge_.verdict(episode, await _twin(upload, judge_.line(episode), episode, context))
+            judge_.verdict(episode, None if again else await _twin(upload, judge_.line(episode), episode, context))
             for episode in await _episodes(upload, context)
         ]
         tell.done(judged=len(verdicts))
         return verdicts
 
-    def _inspect(self, upload: Upload, root: Path | None, tell: Teller) -> Inspection:
+    def _inspect(self, upload: Upload, root: Path | None, tell: Teller, policy: Policy) -> Inspection:
         try:
             folder = self.landings.folder(upload.project, upload.id, upload.landing_uri)
             entries = self.landings.manifest(folder, upload.manifest)
@@ -79,7 +94,18 @@ class Validator:
             return Inspection(report=judge("unknown", [], [breach]))
         total = sum(size for _, size in entries.values())
         checked = self.landings.check(folder, entries, tell.counter("checking", total))
-        return _compare_features(inspect(folder, tell.stage, checked.distrusted), root)
+        return _compare_features(inspect(folder, tell.stage, checked.distrusted, policy=policy), root)
+
+
+def _with_waivers(policy: Policy, waivers: Waivers | None) -> Policy:
+    """Rules that are waived for the whole dataset are waived for new uploads too."""
+    now = datetime.now(UTC)
+    changes = dict(policy.changes)
+    for waiver in () if waivers is None else waivers.all:
+        valid = waiver.until is None or now < waiver.until
+        if valid and not waiver.episodes and waiver.rule not in FIXED:
+            changes[waiver.rule] = Change(waive=True, reason=f"{waiver.reason} ({waiver.by})")
+    return replace(policy, changes=changes)
 
 
 async def _trunk_root(upload: Upload, context: WorkContext) -> Path | None:
@@ -175,7 +201,14 @@ class _Judge:
             findings = findings or (_not_listed(episode),)
             body = EpisodeRejected.model_validate({**common, "findings": findings, "report": self._reference})
         elif judged.outcome == "hold" or twin is not None:
-            body = EpisodeHeld.model_validate({**common, "findings": (*((twin,) if twin else ()), *findings)})
+            body = EpisodeHeld.model_validate(
+                {
+                    **common,
+                    "findings": (*((twin,) if twin else ()), *findings),
+                    "tasks": judged.tasks,
+                    "sha256": judged.digest,
+                }
+            )
         else:
             extra = {"tasks": judged.tasks, "warnings": findings, "sha256": judged.digest}
             body = EpisodeAccepted.model_validate({**common, **extra})

@@ -1,0 +1,187 @@
+"""Waivers: a person takes responsibility for ignoring a rule, and held episodes go on.
+
+The command `waive` becomes the event `RuleWaived`. Its fold finds the held episodes
+whose every hold is waived now and marks them; `decide` accepts the marked ones with the
+waiver as evidence. They enter the dataset's next version together. What is being
+checked or written at that moment is looked at again when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from forebay.contracts.v1 import episodes
+from forebay.ingest.domain.documents import (
+    Episode,
+    Told,
+    Upload,
+    Version,
+    Waiver,
+    Waivers,
+    place,
+)
+from forebay.ingest.domain.line import after_verdicts, take_turn
+from forebay.ingest.domain.membership import leave_out
+from forebay.ingest.domain.policy import FIXED, unknown_rule
+from forebay.ingest.domain.rules import RULES
+from forebay.ingest.domain.tagging import find_dataset
+from forebay.runtime.errors import Refused
+from forebay.runtime.machine import Emit, Outcome, Pending, Request
+from forebay.runtime.state import Fold, State
+
+_RESTING = frozenset({"COMMITTED", "REFUSED"})
+"""States of an upload in which nobody works on it."""
+_MOST_EPISODES = 10_000
+
+
+def waive(state: State, pending: Pending, request: Request) -> Outcome:  # noqa: ARG001 the runtime's signature
+    """The command: refuse what cannot be waived, else say which episodes go on."""
+    dataset = find_dataset(state, request)
+    rule, reason = str(request.args.get("rule", "")), request.args.get("reason")
+    if rule not in RULES:
+        raise Refused("rule-unknown", unknown_rule(rule), "forebay rules")
+    if rule in FIXED:
+        text = f"{rule} ({RULES[rule].title}) cannot be waived: what breaks it cannot become rows of a version"
+        raise Refused("rule-fixed", text, RULES[rule].fix)
+    if not isinstance(reason, str) or not reason.strip():
+        raise Refused("bad-request", "a waiver needs a reason", "say with --reason why the rule may be ignored")
+    named = _named(state, request, dataset.name)
+    body = episodes.RuleWaived(
+        dataset=dataset.name, rule=rule, episodes=tuple(named), reason=reason.strip()[:500], by=request.by
+    )
+    waivers = state.get(Waivers, dataset.key) or Waivers(project=request.project, dataset=dataset.name)
+    after = replace(waivers, all=(*waivers.all, _waiver(body)))
+    held = [episode for upload in _uploads(state, dataset.key) for episode in _held(state, upload)]
+    hit = [e for e in held if rule in e.holds and (not named or e.id in named)]
+    accepted = [e.id for e in hit if _freed(e, after, request.now)]
+    result = {
+        "dataset": dataset.name,
+        "rule": rule,
+        "episodes": sorted(named),
+        "accepted": sorted(accepted),
+        "still_held": sorted(e.id for e in hit if e.id not in accepted),
+        "by": request.by,
+    }
+    return Outcome(result=result, actions=(Emit(project=request.project, body=body, dedupe=("command", request.id)),))
+
+
+def _named(state: State, request: Request, dataset: str) -> list[str]:
+    """The episodes of a request, each known in the dataset."""
+    given: Any = request.args.get("episodes") or []
+    if not isinstance(given, list) or len(given) > _MOST_EPISODES or not all(isinstance(id_, str) for id_ in given):
+        raise Refused("bad-request", "the episodes are no list of ids", "forebay dataset show lists them")
+    for id_ in given:
+        episode = state.get(Episode, place(request.project, id_))
+        if episode is None or episode.dataset != dataset:
+            text = f"no episode {id_!r} in dataset {dataset}"
+            raise Refused("episode-unknown", text, f"forebay dataset show {dataset} lists what is held")
+    return given
+
+
+def rule_waived(fold: Fold, project: str, body: episodes.RuleWaived, now: datetime) -> None:
+    """Keep the waiver, and mark the held episodes that go on because of it."""
+    key = place(project, body.dataset)
+    waivers = fold.get(Waivers, key) or Waivers(project=project, dataset=body.dataset)
+    fold.put(replace(waivers, all=(*waivers.all, _waiver(body))))
+    for upload in _uploads(fold, key):
+        reconsider(fold, upload, now)
+
+
+def reconsider(fold: Fold, upload: Upload, now: datetime) -> None:
+    """Mark what is held only by waived rules; nothing while somebody works on the upload."""
+    waivers = fold.get(Waivers, upload.dataset_key)
+    if waivers is None or upload.state not in _RESTING:
+        return
+    freed = [episode for episode in _held(fold, upload) if not episode.freed and _freed(episode, waivers, now)]
+    for episode in freed:
+        fold.put(replace(episode, freed=True))
+    if freed:
+        fold.put(replace(upload, returning=upload.returning + len(freed)))
+
+
+def accept_freed(state: State, project: str, dataset: str) -> Iterator[Emit]:
+    """A good verdict for every marked episode, with who waived what and why."""
+    key = place(project, dataset)
+    waivers = state.get(Waivers, key)
+    for upload in _uploads(state, key) if waivers is not None else ():
+        for episode in _held(state, upload) if upload.returning else ():
+            if episode.freed and waivers is not None:
+                yield Emit(project=project, body=_accepted(episode, waivers), dedupe=(episode.id,))
+
+
+def _accepted(episode: Episode, waivers: Waivers) -> episodes.EpisodeAccepted:
+    findings = [_told_as_waived(told, waivers.of(told.rule, episode.id)) for told in episode.findings]
+    return episodes.EpisodeAccepted(
+        episode=episode.id,
+        upload=episode.upload,
+        dataset=episode.dataset,
+        source_index=episode.source_index,
+        length=episode.length,
+        rules_version=episode.rules_version or "",
+        tasks=episode.tasks,
+        warnings=tuple(findings),
+        sha256=episode.sha256,
+    )
+
+
+def _told_as_waived(told: Told, waiver: Waiver | None) -> episodes.Finding:
+    finding = episodes.Finding.model_validate({name: getattr(told, name) for name in told.__struct_fields__})
+    if waiver is None or told.severity != "hold":
+        return finding
+    text = f"{told.message} [waived by {waiver.by}: {waiver.reason}]"
+    return finding.model_copy(update={"severity": "info", "message": text})
+
+
+def episode_returned(fold: Fold, episode: Episode) -> None:
+    """The good verdict on a freed episode is here: with the last one of its upload, a new version is due.
+
+    An episode that was withdrawn meanwhile only stops being waited for.
+    """
+    upload = fold.get(Upload, episode.upload_key)
+    if upload is None:
+        return
+    changed = replace(upload, returning=upload.returning - 1)
+    if episode.accepted:
+        for version in fold.find(Version, "dataset_key", upload.dataset_key):
+            if upload.id in version.uploads:  # versions of before do not hold it
+                fold.put(replace(version, left_out=leave_out(version.left_out, [episode])))
+        late = (*upload.late, episode.source_index) if upload.version is not None else upload.late
+        changed = replace(changed, accepted=upload.accepted + 1, held=upload.held - 1, late=late)
+    fold.put(changed)
+    fresh = changed.late or (changed.version is None and changed.accepted)
+    if changed.returning == 0 and changed.state in _RESTING and fresh:
+        _take_turn_again(fold, changed)
+
+
+def look_again(fold: Fold, dataset_key: str, now: datetime) -> None:
+    """Something in the dataset came to rest: waivers of that time count now."""
+    if fold.get(Waivers, dataset_key) is not None:
+        for upload in _uploads(fold, dataset_key):
+            reconsider(fold, upload, now)
+
+
+def _take_turn_again(fold: Fold, upload: Upload) -> None:
+    mine = take_turn(fold, upload.project, upload.dataset, upload.id)
+    again = replace(upload, state="VALIDATING" if mine else "WAITING")
+    fold.put(again)
+    after_verdicts(fold, again)  # every verdict is there already
+
+
+def _waiver(body: episodes.RuleWaived) -> Waiver:
+    return Waiver(rule=body.rule, episodes=body.episodes, reason=body.reason, by=body.by, until=body.until)
+
+
+def _uploads(state: State, dataset_key: str) -> list[Upload]:
+    return state.find(Upload, "dataset_key", dataset_key)
+
+
+def _held(state: State, upload: Upload) -> list[Episode]:
+    return [e for e in state.find(Episode, "upload_key", upload.key) if e.state == "HELD"] if upload.held else []
+
+
+def _freed(episode: Episode, waivers: Waivers, now: datetime) -> bool:
+    return bool(episode.holds) and all(waivers.of(rule, episode.id, now) is not None for rule in episode.holds)

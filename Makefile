@@ -13,7 +13,7 @@ MEMBER_TESTS := $(wildcard contracts/tests runtime/tests sdk/tests deploy/local/
 DATASET ?=
 KILLS ?= 1000
 
-.PHONY: help setup demo test verify format generate chaos bench-bus bench-rebuild picture clean
+.PHONY: help setup demo test verify format generate chaos bench-bus bench-rebuild bench-ingest picture clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -31,6 +31,7 @@ demo: setup ## Run the whole story; DATASET=folder takes any LeRobot v3.0 datase
 	@$(RUN) python examples/demo.py $(if $(DATASET),--dataset "$(DATASET)")
 
 test: setup ## Run every test, real servers included
+	@$(RUN) python -m tests.servers.ferretdb
 	@$(RUN) pytest -q
 
 verify: setup ## Check generated files, lint, types, layers, spelling and the lock file
@@ -60,6 +61,9 @@ bench-bus: setup ## Publish and consume against bare nats-py, one JSON line per 
 
 bench-rebuild: setup ## Fold the registry's documents from a log, one JSON line per figure
 	@$(RUN) python -m tests.performance.bench_rebuild
+
+bench-ingest: setup ## Validate and convert against copying, hashing and decoding; DATASET=folder BYTES=2e9 for a large one
+	@$(RUN) python -m tests.performance.bench_ingest $(if $(DATASET),--dataset "$(DATASET)") $(if $(BYTES),--bytes $(BYTES))
 
 picture: setup ## Run the demo in a terminal of its own and draw it for the README
 	$(RUN) python examples/terminal_picture.py examples/demo.svg --sections 1 2 5 7 8 --lines 26 -- python examples/demo.py

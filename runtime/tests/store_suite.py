@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -75,3 +76,49 @@ class StoreSuite:
         keys = [f"k{number:05d}" for number in range(3000)]
         await store.write(WriteBatch(puts=[put(key, key.encode()) for key in keys]))
         assert len(await store.get("thing", keys)) == 3000
+
+    async def test_sixteen_writers_at_once_leave_one_document(self, reopen: OpenStore) -> None:
+        """Concurrent writes of one document are all applied, one after the other, and none meets an error."""
+        store = await reopen()
+        assert await store.acquire("a", ttl_s=60)
+        await asyncio.gather(
+            *(store.write(WriteBatch(puts=[put("cup-pick/4", str(number).encode())])) for number in range(16))
+        )
+        assert await store.count("thing") == 1
+        assert await store.get("thing", ["cup-pick/4"]) == {"cup-pick/4": b"15"}
+
+    async def test_sixteen_processes_at_once_make_one_store(self, reopen: OpenStore) -> None:
+        """Opening a new store is safe for everyone; exactly one gets the place."""
+        stores = await asyncio.gather(*(reopen() for _ in range(16)))
+        won = await asyncio.gather(*(store.acquire(f"p{number}", ttl_s=60) for number, store in enumerate(stores)))
+        assert sum(won) == 1
+
+    async def test_a_place_once_lost_is_not_got_back(self, reopen: OpenStore) -> None:
+        """What a handle's owner has in memory is stale after another process read on; it has to open anew."""
+        first, second = await reopen(), await reopen()
+        assert await first.acquire("first", ttl_s=0)
+        assert await second.acquire("second", ttl_s=60)
+        await second.write(WriteBatch(puts=[put("a")], position=5))
+        await second.release()
+        assert not await first.acquire("first", ttl_s=60)
+        assert await (await reopen()).acquire("third", ttl_s=60)
+
+    async def test_keys_and_values_are_taken_as_they_are(self, reopen: OpenStore) -> None:
+        """Dots, dollars, slashes and any script in keys, values and bodies come back unchanged, in code point order."""
+        store = await reopen()
+        assert await store.acquire("a", ttl_s=0)
+        keys = sorted(["$set", "a.b", "a/b", "é", "箱", "\U0001f916", "A", "z~"])
+        await store.write(WriteBatch(puts=[put(key, key.encode(), colour=f"{key}.$") for key in keys]))
+        assert [key for key, _ in await store.page("thing", after="", limit=99)] == keys
+        for key in keys:
+            assert await store.find("thing", "colour", f"{key}.$") == [(key, key.encode())]
+
+    async def test_kinds_do_not_mix(self, reopen: OpenStore) -> None:
+        """Equal keys and fields of two kinds are two documents."""
+        store = await reopen()
+        assert await store.acquire("a", ttl_s=0)
+        await store.write(WriteBatch(puts=[put("a", b"1", colour="red"), put("a", b"2", kind="things", colour="red")]))
+        await store.write(WriteBatch(deletes=[Delete("things", "a")]))
+        assert await store.find("thing", "colour", "red") == [("a", b"1")]
+        assert await store.find("things", "colour", "red") == []
+        assert await store.page("things", after="", limit=9) == []

@@ -45,6 +45,14 @@ class FencedError(RuntimeFailure):
     """Another process has taken over this store; this one must stand by."""
 
 
+class StoreNotFitError(RuntimeFailure):
+    """A store cannot be used as it is, and waiting does not help; `next_action` says what does."""
+
+    def __init__(self, message: str, next_action: str = "") -> None:
+        super().__init__(f"{message}. {next_action}" if next_action else message)
+        self.next_action = next_action
+
+
 class LogTruncatedError(RuntimeFailure):
     """The log does not hold what this service has yet to read; nothing may be guessed."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from forebay.runtime.errors import SettingsError
 
@@ -31,11 +31,21 @@ class ServiceSettings(BaseModel):
     """Seed of this part's identity; None only for a server without accounts (tests)."""
     store: Path | None = None
     """SQLite file; default `<home>/services/<name>/state.sqlite`."""
+    store_url: str | None = None
+    """MongoDB instead of the SQLite file, e.g. mongodb://user:password@host/forebay?replicaSet=rs0."""
     health_port: int = Field(default=0, ge=0, le=65535)
     """HTTP port of /healthz and /metrics on 127.0.0.1; 0 turns it off."""
     otlp_endpoint: str | None = None
     """OTLP/HTTP collector, e.g. http://127.0.0.1:4318; None: no traces are sent."""
     log_level: str = "INFO"
+
+    @field_validator("store_url")
+    @classmethod
+    def _known_store(cls, url: str | None) -> str | None:
+        if url and not url.startswith(("mongodb://", "mongodb+srv://")):
+            msg = "a store is a SQLite file (FOREBAY_STORE) or mongodb://host/database"
+            raise ValueError(msg)
+        return url
 
     def store_path(self, service: str) -> Path:
         return self.store or self.home / "services" / service / "state.sqlite"

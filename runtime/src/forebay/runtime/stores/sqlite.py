@@ -8,17 +8,14 @@ may be gone, position and outbox with them, and are folded again from the log.
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from forebay.runtime.errors import FencedError
+from forebay.runtime.stores.owner import may_live, owner_record
 from forebay.runtime.stores.port import NotNow, StoreHead, WriteBatch
 
 _SCHEMA = """
@@ -54,6 +51,7 @@ class SqliteStore:
         self._db.executescript(_SCHEMA)
         self._db.execute("INSERT OR IGNORE INTO head VALUES (1, 0, ?, 0, '', 0)", (fold_version,))
         self._epoch: int | None = None
+        self._lost = False
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Cursor]:
@@ -75,7 +73,10 @@ class SqliteStore:
         with self._transaction() as cursor:
             epoch, holder, expires = cursor.execute("SELECT epoch, owner, expires FROM head").fetchone()
             ours = epoch == self._epoch
-            if not ours and holder and expires > now and _may_live(holder):
+            self._lost = self._lost or (self._epoch is not None and not ours)
+            if self._lost:
+                return False
+            if not ours and holder and expires > now and may_live(holder):
                 return False
             self._epoch = epoch if ours else epoch + 1
             cursor.execute(
@@ -165,21 +166,3 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._db.close()
-
-
-def owner_record(owner: str) -> str:
-    """Who holds the store, so that a successor on the same machine can see that it died."""
-    me = psutil.Process()
-    return json.dumps({"owner": owner, "host": os.uname().nodename, "pid": me.pid, "start": me.create_time()})
-
-
-def _may_live(holder: str) -> bool:
-    try:
-        record = json.loads(holder)
-        if record["host"] != os.uname().nodename:
-            return True
-        return bool(abs(psutil.Process(record["pid"]).create_time() - record["start"]) < 1)
-    except psutil.NoSuchProcess:
-        return False
-    except (ValueError, KeyError, TypeError):
-        return True

@@ -216,3 +216,20 @@ async def test_uploads_beside_it_have_versions_of_their_own(place: Place, tmp_pa
     await place.work()
     versions = place.log.of(DatasetVersionCommitted)
     assert [(v.number, v.access_plan, v.parent) for v in versions] == [(1, "A", None), (2, "C", None)]
+
+
+async def test_the_policy_of_the_project_counts(place: Place, tmp_path: Path) -> None:
+    """What the project waives for uploads holds no registration back either."""
+    source = lerobot.build(tmp_path / "source")
+    for file in (FIRST_DATA, lerobot.SECOND_DATA):
+        lerobot.change_column(source, file, "action", lambda row: [0.0] * len(row["action"]))
+    _ask(place, source)
+    await place.work()
+    (failed,) = place.log.of(DatasetRegistrationFailed)
+    assert (failed.outcome, failed.findings[0].rule) == ("hold", "LR-SIGNAL-005")
+    (tmp_path / "policies").mkdir()
+    text = "rules:\n  LR-SIGNAL-005: {waive: true, reason: a robot that only looks}\n"
+    (tmp_path / "policies" / f"{PROJECT}.yaml").write_text(text)
+    _ask(place, source, "request-2")
+    await place.work()
+    assert len(place.log.of(DatasetVersionCommitted)) == 1

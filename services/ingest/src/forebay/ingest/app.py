@@ -62,7 +62,9 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     return {
         VALIDATE: Validator(landings, ReportFiles(pool), settings.policy_folder),
         CONVERT: Converter(landings, pool / "datasets"),
-        registering.REGISTER: Registrar(ReportFiles(pool), settings.home.absolute() / "registered"),
+        registering.REGISTER: Registrar(
+            ReportFiles(pool), settings.home.absolute() / "registered", settings.policy_folder
+        ),
         DERIVE: Deriver(landings, pool / "datasets"),
         LEASE: leases.lease,
         RELEASE: leases.release,

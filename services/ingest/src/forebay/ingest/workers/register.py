@@ -15,12 +15,14 @@ from typing import Any
 
 from forebay.contracts.v1.datasets import DatasetRegistrationFailed, DatasetVersionCommitted
 from forebay.contracts.v1.episodes import Finding
+from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.registered_place import RegisteredRoot, describe_files, write_root
 from forebay.ingest.adapters.report_files import ReportFiles
 from forebay.ingest.domain.breach import printable
-from forebay.ingest.domain.documents import Registration, place
+from forebay.ingest.domain.documents import Registration, Waivers, place
 from forebay.ingest.domain.evolve import episode_id
 from forebay.ingest.domain.place_uri import S3Place, parse_place
+from forebay.ingest.domain.policy import Policy
 from forebay.ingest.domain.report import RANK, Report
 from forebay.ingest.domain.rules import RULES_VERSION
 from forebay.ingest.errors import IngestError, StorageUnavailableError
@@ -28,6 +30,7 @@ from forebay.ingest.inspection import inspect
 from forebay.ingest.places import open_place
 from forebay.ingest.settings import s3_settings
 from forebay.ingest.workers.telling import Teller
+from forebay.ingest.workers.validate import with_waivers
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
@@ -52,14 +55,18 @@ class Registrar:
     reports: ReportFiles
     roots: Path
     """`<home>/registered`"""
+    policies: Path
+    """Folder of the projects' policies."""
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         wish = await context.get(Registration, place(item.project, item.key))
         if wish is None or wish.state != "WRITING" or wish.version is None:
             return ()
         tell = Teller(context)
+        waivers = await context.get(Waivers, place(item.project, wish.dataset))
         try:
-            answer = await asyncio.to_thread(self._register, wish, tell)
+            policy = with_waivers(await asyncio.to_thread(project_policy, self.policies, item.project), waivers)
+            answer = await asyncio.to_thread(self._register, wish, tell, policy)
             if answer.made is not None:
                 tell.done(version=wish.version, episodes=len(answer.report.episodes))
                 return [_committed(wish, answer, answer.made)]
@@ -73,10 +80,10 @@ class Registrar:
         tell.done(failed=failed.message)
         return [Emit(project=item.project, body=failed, dedupe=(wish.id,))]
 
-    def _register(self, wish: Registration, tell: Teller) -> _Answer:
+    def _register(self, wish: Registration, tell: Teller, policy: Policy) -> _Answer:
         where = parse_place(wish.uri, wish.endpoint)
         with open_place(where, s3_settings()) as folder:
-            report = inspect(folder, tell.stage).report
+            report = inspect(folder, tell.stage, policy=policy).report
             if not report.good:
                 return _Answer(report, None, None)
             files = describe_files(folder, tell.counter("digests", report.bytes))

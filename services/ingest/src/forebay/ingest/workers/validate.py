@@ -68,7 +68,7 @@ class Validator:
             policy = await asyncio.to_thread(project_policy, self.policies, upload.project)
         except PolicyRefusedError as error:
             raise RetryLater(_WAIT_FOR_POLICY_S, str(error)) from error
-        policy = _with_waivers(policy, waivers)
+        policy = with_waivers(policy, waivers)
         try:
             inspection = await asyncio.to_thread(self._inspect, upload, root, tell, policy)
             document = inspection.report.to_json()
@@ -97,7 +97,7 @@ class Validator:
         return _compare_features(inspect(folder, tell.stage, checked.distrusted, policy=policy), root)
 
 
-def _with_waivers(policy: Policy, waivers: Waivers | None) -> Policy:
+def with_waivers(policy: Policy, waivers: Waivers | None) -> Policy:
     """Rules that are waived for the whole dataset are waived for new uploads too."""
     now = datetime.now(UTC)
     changes = dict(policy.changes)

@@ -45,7 +45,7 @@ PROVIDERS: tuple[Provider, ...] = (
         commands={
             "validate": "Check a dataset folder against every rule, without any server.",
             "convert": "Turn a dataset folder into a verified Lance version, offline.",
-            "rules": "List the validation rules.",
+            "rules": "List the validation rules, or waive one.",
         },
     ),
     Provider(

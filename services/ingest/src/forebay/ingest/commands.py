@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,8 @@ _WORDS = {
     "partial": "[yellow]partial[/]: the good episodes go on, the bad ones stay where they are",
 }
 _SHOWN = 40
+_MORE_RULES = "forebay.commands.rules"
+"""Entry point group of further subcommands of `forebay rules`."""
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +45,11 @@ def register(app: typer.Typer) -> None:
     app.command("validate", epilog="Example: forebay validate s3://robots/pick-place --endpoint http://minio:9000")(
         validate
     )
-    app.command("rules", epilog="Example: forebay rules --markdown > RULES.md")(list_rules)
+    group = typer.Typer(help="List the validation rules, or waive one.", invoke_without_command=True)
+    group.callback(epilog="Example: forebay rules --markdown > RULES.md")(list_rules)
+    for point in entry_points(group=_MORE_RULES):  # what needs the bus comes from the package that knows it
+        point.load()(group)
+    app.add_typer(group, name="rules")
     convert_command.register(app)
 
 
@@ -156,10 +163,14 @@ def _show(path: str, report: Report, console: Console) -> None:
 
 
 def list_rules(
+    context: typer.Context,
+    *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of documentation.")] = False,
 ) -> None:
-    """List the validation rules, each with why it exists and how to mend what breaks it."""
+    """List the validation rules, each with why it exists and how to mend what breaks it; or waive one."""
+    if context.invoked_subcommand is not None:
+        return
     if markdown:
         from forebay.ingest.rule_pages import markdown as page  # noqa: PLC0415 most calls print none
 

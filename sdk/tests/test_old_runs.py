@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from forebay.sdk.old_runs import saves_in
+from forebay.sdk.resume import ResumePoint
 
 from sdk.tests.builders import write_save
 
@@ -53,3 +54,11 @@ def test_broken_and_twice(tmp_path: Path) -> None:
     reasons = {one.folder.name: one.reason for one in passed}
     assert "also in a-100" in reasons["b-100"]
     assert "the header promises" in reasons["c-200"]
+
+
+def test_a_warm_start_is_no_resume() -> None:
+    """The command is told the weights only: a step would make it skip data that it has never seen."""
+    warm = ResumePoint(mode="warm-start", uri="/saves/000500", step=500).environment()
+    assert warm == {"FOREBAY_WARM_START_FROM": "/saves/000500"}
+    resume = ResumePoint(mode="resume", uri="/saves/000500", step=500).environment()
+    assert resume == {"FOREBAY_RESUME_FROM": "/saves/000500", "FOREBAY_RESUME_STEP": "500"}

@@ -43,6 +43,7 @@ def test_old_run(folder: Path) -> None:
     assert answer["tree"]["fields"]["imported"] == "warm-start"
     assert answer["tree"]["state"] == "complete"
     assert not answer["complete"]
+    assert "unknown: datasets, code_revision" in answer["missing"][0]["reason"]
     job = registry.ask("lineage", id="old-act")["tree"]
     assert (job["state"], job["parents"]) == ("IMPORTED", [])
 

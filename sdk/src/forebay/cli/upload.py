@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _DELIVER_WITHIN_S = 20.0
 _LOOK_EVERY_S = 0.4
+_REQUEST_CHARACTERS = 16_384
 
 
 def register(app: typer.Typer) -> None:
@@ -33,6 +35,7 @@ def upload(
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Its name; default: the folder's.")] = None,
     project: Project = None,
     revision: Annotated[str | None, typer.Option(help="Revision at the source, for lineage.")] = None,
+    request: Annotated[Path | None, typer.Option(help="JSON file: what was ordered, to compare with.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the verdict on each episode.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait with --wait.")] = 600.0,
     as_json: AsJson = False,
@@ -42,7 +45,9 @@ def upload(
     A kill or an outage loses nothing: run the same command again.
     """
     place = find_place(project)
-    result = run_async(_upload(place, path, dataset, revision, wait_s=timeout if wait else None))
+    result = run_async(
+        _upload(place, path, dataset, (revision, _read_request(request)), wait_s=timeout if wait else None)
+    )
     if as_json:
         print_json(result)
     else:
@@ -52,7 +57,7 @@ def upload(
 
 
 async def _upload(
-    place: Place, path: Path, dataset: str | None, revision: str | None, *, wait_s: float | None
+    place: Place, path: Path, dataset: str | None, said: tuple[str | None, str | None], *, wait_s: float | None
 ) -> dict[str, Any]:
     from forebay.contracts.identifiers import check_name, slug  # noqa: PLC0415 help must not pay for it
     from forebay.sdk.collector import Collector  # noqa: PLC0415
@@ -65,7 +70,7 @@ async def _upload(
     async with BusLink(place.nats_url, place.key(collector.source), collector.outbox) as link:
         delivery = asyncio.create_task(link.deliver_for_ever())
         try:
-            done = await _copy(collector, path, name, revision)
+            done = await _copy(collector, path, name, said)
         finally:
             delivery.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -102,11 +107,34 @@ async def _say_what_waits(link: Any, left: int) -> None:
     raise Unreachable(message, "start it with `forebay up`, then run the same upload again; nothing is copied twice")
 
 
-async def _copy(collector: Collector, path: Path, name: str, revision: str | None) -> Uploaded:
-    """Run the collector in a thread with a progress bar."""
+def _read_request(path: Path | None) -> str | None:
+    """The collection request's text, looked at before anything is copied."""
+    if path is None:
+        return None
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text)
+    except (OSError, ValueError) as error:
+        msg = f"the collection request {path} cannot be read as JSON: {error}"
+        raise typer.BadParameter(msg) from error
+    if not isinstance(document, dict) or len(text) > _REQUEST_CHARACTERS:
+        msg = f"the collection request {path} is no JSON object of at most {_REQUEST_CHARACTERS} characters"
+        raise typer.BadParameter(msg)
+    return text
+
+
+async def _copy(collector: Collector, path: Path, name: str, said: tuple[str | None, str | None]) -> Uploaded:
+    """Run the collector in a thread with a progress bar. `said`: source revision and collection request."""
     columns = (TextColumn("{task.description:<8}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors(), transient=True) as bars:
-        return await asyncio.to_thread(collector.upload, path, name, source_revision=revision, progress=_Bar(bars))
+        return await asyncio.to_thread(
+            collector.upload,
+            path,
+            name,
+            source_revision=said[0],
+            collection_request=said[1],
+            progress=_Bar(bars),
+        )
 
 
 class _Bar:

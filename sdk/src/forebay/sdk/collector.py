@@ -68,6 +68,7 @@ class Collector:
         *,
         source_ref: str | None = None,
         source_revision: str | None = None,
+        collection_request: str | None = None,
         progress: Progress | None = None,
         again: bool = False,
     ) -> Uploaded:
@@ -95,7 +96,10 @@ class Collector:
         if result.repeated and not again:
             return result
         record = before or UploadRecord(
-            upload=upload, source_ref=source_ref or str(folder), source_revision=source_revision or found.revision
+            upload=upload,
+            source_ref=source_ref or str(folder),
+            source_revision=source_revision or found.revision,
+            collection_request=collection_request,
         )
         landing.write_record(record.model_copy(update={"delivered": False}))
         self._say([self._started(record, dataset, found, landing)])
@@ -140,6 +144,7 @@ class Collector:
             expected_files=len(found.files),
             expected_bytes=found.bytes,
             source_revision=record.source_revision,
+            collection_request=record.collection_request,
         )
         return self._event(body, record.upload)
 

@@ -44,6 +44,7 @@ class UploadRecord(BaseModel):
     upload: str
     source_ref: str
     source_revision: str | None = None
+    collection_request: str | None = None
     delivered: bool = False
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from forebay.registry.domain.contradictions import within
 from forebay.registry.domain.graph import get
 from forebay.registry.domain.names import resolve
-from forebay.registry.domain.nodes import DATASET, EPISODE, JOB, Arrival, Node
+from forebay.registry.domain.nodes import CHECKPOINT, DATASET, EPISODE, JOB, Arrival, Node
 from forebay.registry.domain.relations import DERIVED_FROM, HOLDS, READS, STARTS_FROM
-from forebay.registry.domain.view import first_fact, node_json, parents_of
+from forebay.registry.domain.view import first_fact, node_json, parents_of, shown
 from forebay.registry.ports import EpisodeLists
 from forebay.registry.questions.as_of import as_of
 from forebay.registry.questions.request_args import flag, number, optional_text, text
@@ -123,7 +123,10 @@ def _leaf(walk: _Walk, node_id: str, via: dict[str, Any]) -> dict[str, Any]:
 
 
 def _note_gaps(walk: _Walk, node: Node) -> None:
-    if node.type != JOB:
+    if node.type == CHECKPOINT and shown(node, "imported") is not None:
+        unknown = shown(node, "unknown", [])
+        walk.lack(node.id, f"imported, not seen by Forebay; unknown: {', '.join(unknown) or 'how it was trained'}")
+    if node.type != JOB or shown(node, "imported"):
         return
     if first_fact(node, "JobSubmitted") is None:
         walk.lack(node.id, "no event has said what was submitted")

@@ -39,6 +39,7 @@ class Place:
         upload: str = "up-1",
         *,
         uri: str | None = None,
+        request: str | None = None,
         spoil: Callable[[Path], object] | None = None,
     ) -> None:
         """What the collector does: copy, announce. `spoil` changes what lies there afterwards."""
@@ -57,9 +58,11 @@ class Place:
         (landing / MANIFEST).write_bytes(content)
         if spoil is not None:
             spoil(landing)
-        self.announce(upload, uri or landing.as_uri(), content)
+        self.announce(upload, uri or landing.as_uri(), content, request=request)
 
-    def announce(self, upload: str, uri: str, manifest: bytes, episodes: int = 3) -> None:
+    def announce(
+        self, upload: str, uri: str, manifest: bytes, episodes: int = 3, *, request: str | None = None
+    ) -> None:
         started = UploadStarted(
             upload=upload,
             dataset=DATASET,
@@ -69,6 +72,7 @@ class Place:
             expected_episodes=episodes,
             expected_files=1,
             expected_bytes=1,
+            collection_request=request,
         )
         self.log.publish(started, f"started-{upload}")
         for index in range(episodes):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from forebay.contracts.parts import Part
 from forebay.contracts.v1.datasets import DatasetVersionCommitted
-from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeWithdrawn, RuleWaived
+from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeRejected, EpisodeWithdrawn, RuleWaived
 from forebay.ingest.domain.documents import Episode, Upload, Version
 from forebay.ingest.domain.documents import place as key_of
 from forebay.ingest.domain.evolve import episode_id
@@ -176,6 +176,18 @@ async def test_the_policy_of_a_project(place: Place, tmp_path: Path) -> None:
     await place.work()
     assert place.log.of(EpisodeHeld) == []
     assert len(place.log.of(EpisodeAccepted)) == 3
+
+
+async def test_what_was_ordered_at_upload(place: Place, tmp_path: Path) -> None:
+    """The result is compared with it; an order that cannot be used is only told."""
+    place.upload(lerobot.build(tmp_path / "a"), request='{"expected_episodes": 6}')
+    place.upload(lerobot.build(tmp_path / "b", seed=2), "up-2", request='{"expected_episodes": "6"}')
+    await place.work()
+    refused = place.log.of(EpisodeRejected)
+    assert [(body.upload, body.findings[0].rule, body.findings[0].found) for body in refused] == [
+        ("up-1", "LR-REQUEST-001", "3")
+    ] * 3
+    assert {body.upload for body in place.log.of(EpisodeAccepted)} == {"up-2"}
 
 
 def _episode(place: Place, index: int) -> Episode:

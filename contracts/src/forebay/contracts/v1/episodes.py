@@ -25,6 +25,8 @@ class UploadStarted(EventBody):
     expected_files: int = Field(ge=0)
     expected_bytes: int = Field(ge=0)
     source_revision: str | None = None
+    collection_request: str | None = Field(default=None, max_length=16_384)
+    """What was ordered, as JSON text; ingest compares the result with it."""
 
 
 class RowWindow(Value):

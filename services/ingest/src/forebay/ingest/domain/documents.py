@@ -35,6 +35,8 @@ class Upload(Document, frozen=True, kw_only=True):
     source_ref: str = ""
     source_revision: str | None = None
     landing_uri: str = ""
+    request: str | None = None
+    """What was ordered, as JSON text."""
     expected_episodes: int = 0
     state: str = "ARRIVING"
     """ARRIVING, WAITING (for another upload of the dataset), VALIDATING, CONVERTING, COMMITTED, REFUSED."""

@@ -155,6 +155,7 @@ def _upload_started(fold: Fold, project: str, body: episodes.UploadStarted) -> N
             source_ref=body.source_ref,
             source_revision=body.source_revision,
             landing_uri=body.landing_uri,
+            request=body.collection_request,
             expected_episodes=body.expected_episodes,
         )
     )

@@ -19,6 +19,7 @@ from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.report_files import ReportFiles
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.collection_request import CollectionRequest, RequestError, parse_request
 from forebay.ingest.domain.documents import (
     Dataset,
     Episode,
@@ -94,7 +95,30 @@ class Validator:
             return Inspection(report=judge("unknown", [], [breach]))
         total = sum(size for _, size in entries.values())
         checked = self.landings.check(folder, entries, tell.counter("checking", total))
-        return _compare_features(inspect(folder, tell.stage, checked.distrusted, policy=policy), root)
+        request, problem = _order(upload)
+        inspection = inspect(folder, tell.stage, checked.distrusted, policy=policy, request=request)
+        return _compare_features(_told(inspection, problem), root)
+
+
+def _order(upload: Upload) -> tuple[CollectionRequest | None, list[Breach]]:
+    """What was ordered; an order that cannot be used rejects nobody."""
+    if upload.request is None:
+        return None, []
+    try:
+        return parse_request(upload.request.encode()), []
+    except RequestError as error:
+        expected = "a collection request that can be used"
+        breach = Breach(rule=rules.REQUEST, lowered="warning", message=str(error), expected=expected, found=str(error))
+        return None, [breach]
+
+
+def _told(inspection: Inspection, more: list[Breach]) -> Inspection:
+    """The inspection with further breaches."""
+    if more:
+        report = inspection.report
+        breaches = [*more, *report.breaches]
+        inspection.report = judge(report.format, report.episodes, breaches, files=report.files, size=report.bytes)
+    return inspection
 
 
 def with_waivers(policy: Policy, waivers: Waivers | None) -> Policy:
@@ -142,10 +166,7 @@ def _compare_features(inspection: Inspection, root: Path | None) -> Inspection:
         found=text,
         message=f"the upload does not fit into the dataset: {text} differ",
     )
-    report = inspection.report
-    breaches = [breach, *report.breaches]
-    inspection.report = judge(report.format, report.episodes, breaches, files=report.files, size=report.bytes)
-    return inspection
+    return _told(inspection, [breach])
 
 
 async def _episodes(upload: Upload, context: WorkContext) -> list[Episode]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.codec import decode_recorded
@@ -138,18 +138,20 @@ class LogReader:
 
     async def ends(self) -> tuple[int, int]:
         """First and last sequence of the stream."""
-        from nats.errors import Error as NatsError  # noqa: PLC0415 the CLI's help must not pay for it
+        state = (await self._info())["state"]
+        return int(state["first_seq"]), int(state["last_seq"])
 
-        try:
-            answer = await self._nc.request(f"$JS.API.STREAM.INFO.{self._stream}", b"", timeout=_ANSWER_WITHIN_S)
-        except (NatsError, TimeoutError) as error:
-            msg = f"nobody answers for the stream {self._stream} ({type(error).__name__})"
-            raise Unreachable(msg, "check that nats-server runs: forebay status") from error
-        info = json.loads(answer.data)
+    async def created(self) -> str:
+        """When the stream was made: another time is another stream, whatever its sequences say."""
+        return str((await self._info())["created"])
+
+    async def _info(self) -> dict[str, Any]:
+        answer = await self._nc.request(f"$JS.API.STREAM.INFO.{self._stream}", b"", timeout=_ANSWER_WITHIN_S)
+        info: dict[str, Any] = json.loads(answer.data)
         if "error" in info:
             msg = f"the stream {self._stream} cannot be read: {info['error'].get('description')}"
             raise Unreachable(msg, "make it with: forebay bus apply")
-        return int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
+        return info
 
 
 def _message(headers: Mapping[str, str], data: bytes) -> LogMessage:

@@ -15,10 +15,13 @@ from forebay.runtime import telemetry
 from forebay.runtime.engine import Engine
 from forebay.runtime.errors import FencedError, LogTruncatedError
 from forebay.runtime.log import LogMessage, LogReader, read_all
+from forebay.runtime.stores.port import Put, WriteBatch
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S = 10.0
 _LOOK_EVERY_S = 1.0
+_STREAM, _CREATED = "_stream", "created"
+"""Raw row: which log the folded sequences are of."""
 
 
 class Reader:
@@ -47,12 +50,28 @@ class Reader:
         if first > position + 1 and last > position:
             msg = f"STREAM_TRUNCATED: the log begins at {first}, but {self._engine.service.name} still needs {position + 1}"
             raise LogTruncatedError(msg)
+        await self._same_stream()
         again = True
         async for batch in read_all(self._log, after=position, until=last):
             self._engine.lag = last - self._engine.position
             await (self._engine.reread(batch) if again else self._engine.fold(batch))
             again = False
         self._engine.lag = 0
+
+    async def _same_stream(self) -> None:
+        """A stream that was made anew holds other messages under the sequences that were folded."""
+        created = await self._log.created()
+        known = (await self._engine.store.get(_STREAM, [_CREATED])).get(_CREATED)
+        if known == created.encode():
+            return
+        if known is not None and self._engine.position:
+            msg = (
+                f"STREAM_RESET: the log was made at {created}, but what {self._engine.service.name} has folded up to"
+                f" {self._engine.position} is of the log made at {known.decode()}: the broker lost its store or was"
+                f" replaced. Restore the log, or move the service's store away and start again"
+            )
+            raise LogTruncatedError(msg)
+        await self._engine.store.write(WriteBatch(puts=[Put(_STREAM, _CREATED, created.encode())]))
 
     async def take(self, delivered: Sequence[LogMessage], pending: int) -> None:
         """Fold one delivered batch; a failure that may pass is retried here, and later messages wait."""

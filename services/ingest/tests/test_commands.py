@@ -71,11 +71,11 @@ def test_a_path_that_does_not_exist(app: typer.Typer, tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_dataset(app: typer.Typer, tmp_path: Path) -> None:
-    """Exit 1, with the rule."""
+    """Exit 2: only folders are read."""
     (tmp_path / "a.mcap").write_bytes(b"\x89MCAP0\r\n")
     found = runner.invoke(app, ["validate", str(tmp_path / "a.mcap"), "--json"])
-    assert found.exit_code == 1
-    assert json.loads(found.stdout)["findings"][0]["rule"] == "LR-FORMAT-001"
+    assert found.exit_code == 2
+    assert "is not a folder" in found.output
 
 
 def test_the_rules(app: typer.Typer) -> None:

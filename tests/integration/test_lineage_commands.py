@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from forebay.cli.main import run
+from forebay.contracts.codec import encode
+from forebay.contracts.parts import Part
 from forebay.contracts.v1.episodes import EpisodeWithdrawn
 from forebay.contracts.v1.jobs import JobSucceeded
 from forebay.registry.app import definition
@@ -25,12 +27,14 @@ from services.registry.tests.histories import (
     committed,
     ended,
     episode_id,
+    event,
     leased,
     started,
     submitted,
     tagged,
     uploaded,
     write_list,
+    written,
 )
 from services.registry.tests.test_service_on_nats import say
 from services.registry.tests.test_verify_checkpoint import event_for, lerobot, put
@@ -141,6 +145,20 @@ async def test_a_model_and_its_story(person: Person, server: NatsServer, tmp_pat
 
     await eventually(named, what="the withdrawn episode is named in the audit")
     assert "withdrawn" in await person("audit", "reach@production", "--strict", code=1)
+
+
+async def test_a_message_of_tomorrow(person: Person, server: NatsServer) -> None:
+    """A version of an event that this registry cannot read is parked, and the audit names it until it is retried."""
+    message = encode(event(written(9000)))
+    headers = message.headers | {"ce-type": "dev.forebay.CheckpointWritten.v9"}
+    agent = await server.connect(Part.AGENT, PROJECT)
+    await agent.jetstream().publish(message.subject, message.body, headers=dict(headers))
+
+    async def named() -> Any:
+        return [one for one in (await person.json("audit"))["findings"] if one["code"] == "UNKNOWN_SCHEMA"]
+
+    (found,) = await eventually(named, what="the audit names the message")
+    assert "forebay dead retry" in found["message"]
 
 
 async def test_old_checkpoints(person: Person, tmp_path: Path) -> None:

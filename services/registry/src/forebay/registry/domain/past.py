@@ -41,7 +41,7 @@ from forebay.runtime.state import State
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
-_PAGE = 256
+_LEAST, _PAGE = 8, 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +89,19 @@ class Past:
     def all(self, kind: type[D], *, after: str = "", limit: int = 100) -> list[D]:
         """As many as asked for, however many of those in between were not there yet."""
         found: list[D] = []
+        size = min(_PAGE, max(_LEAST, limit))
         while len(found) < limit:
-            page = self._now.all(kind, after=after, limit=_PAGE)
-            kept = (self._as_of(one) for one in page)
-            found += [cast("D", one) for one in kept if one is not None]
-            if len(page) < _PAGE:
+            page = self._now.all(kind, after=after, limit=size)
+            for one in page:
+                then = self._as_of(one)
+                if then is not None:
+                    found.append(cast("D", then))
+                    if len(found) == limit:  # looking at more would cost reads for nothing
+                        return found
+            if len(page) < size:
                 break
             after = page[-1].key
-        return found[:limit]
+        return found
 
     def _as_of(self, document: Document) -> Document | None:
         then = self._then.get(type(document))

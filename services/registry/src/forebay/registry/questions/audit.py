@@ -12,19 +12,20 @@ from typing import Any
 
 from forebay.registry.domain.contradictions import Contradiction
 from forebay.registry.domain.graph import get
-from forebay.registry.domain.names import CHANNELS, names, resolve
+from forebay.registry.domain.names import resolve
 from forebay.registry.domain.nodes import (
     CONTRADICTION,
     DATASET,
     EPISODE,
     JOB,
     MODEL,
+    RELEASE,
     Channel,
     Node,
     Withdrawn,
+    local_id,
     model_id,
     name_and_number,
-    release_id,
 )
 from forebay.registry.domain.releases import pointer
 from forebay.registry.domain.view import facts_named, shown
@@ -38,7 +39,6 @@ from forebay.runtime.machine import Question, Request
 from forebay.runtime.records import ParkedMessage
 from forebay.runtime.state import State
 
-_MODELS = 2000
 _WITHDRAWN = 50_000
 _NAMED = 20
 
@@ -102,10 +102,11 @@ def _page(work: _Audit, request: Request) -> dict[str, Any]:
     nodes = [node for node in page if node.key.startswith(prefix)]
     for node in nodes:
         _look(work, node)
+        if node.type == RELEASE:
+            _live(work, node)
     if not start:
         work.findings += skews(work.state, work.project, None)
         work.findings += _parked(work)
-        _live(work)
     more = len(nodes) == limit
     return {"id": None, "checked": len(nodes), "after": nodes[-1].id if more else None, "complete": not more}
 
@@ -134,21 +135,22 @@ def _look(work: _Audit, node: Node) -> None:
     work.findings += weaknesses(work.state, work.project, node)
 
 
-def _live(work: _Audit) -> None:
-    """What is released now: evaluated, made of episodes that may be used, and still there."""
-    for count, name in enumerate(names(work.state, work.project, MODEL)):
-        if count >= _MODELS:
-            work.lack(work.project, f"only the channels of {_MODELS} models were looked at")
-            return
-        for channel in CHANNELS[:-1]:
-            current = pointer(work.state, work.project, name.name, channel).current
-            if current is not None:
-                _release(work, name.name, channel, current)
+def _live(work: _Audit, node: Node) -> None:
+    """What is released now: evaluated, made of episodes that may be used, and still there.
+
+    Asked at the move that a channel stands at, so that every page does its share.
+    """
+    name, _, rest = local_id(node.id).partition("@")
+    channel, _, move = rest.partition("/")
+    known = work.state.get(Channel, f"{work.project}/{name}@{channel}")
+    if known is None or str(known.move) != move or channel == "retired":
+        return
+    current = pointer(work.state, work.project, name, channel).current
+    if current is not None:
+        _release(work, name, channel, current, node)
 
 
-def _release(work: _Audit, name: str, channel: str, number_: int) -> None:
-    move = work.state.get(Channel, f"{work.project}/{name}@{channel}")
-    released = get(work.state, work.project, release_id(name, channel, move.move if move else 0))
+def _release(work: _Audit, name: str, channel: str, number_: int, released: Node) -> None:
     forced = shown(released, "forced_reason")
     if forced is not None and shown(released, "evaluation") is None:
         message = f"{name}@{channel} names v{number_}, which was released without an evaluation: {forced}"

@@ -17,23 +17,29 @@ from typing import Any
 from opentelemetry.trace import SpanKind
 
 from forebay.runtime import telemetry
-from forebay.runtime.engine import Engine, request_of
+from forebay.runtime.engine import Engine
 from forebay.runtime.errors import Refused
 from forebay.runtime.health import Health
 from forebay.runtime.log import LogReader
 from forebay.runtime.machine import Request
+from forebay.runtime.stores.place import StorePlace
+from forebay.runtime.takeover import Takeover
 
 _log = logging.getLogger(__name__)
 STORED_WITHIN_S = 15.0
 
 
 class Answers:
-    """Dispatches one engine's questions."""
+    """Dispatches one engine's questions. `broken` is set when a rebuild broke off while it swapped stores."""
 
-    def __init__(self, engine: Engine, log: LogReader, health: Health) -> None:
+    def __init__(self, engine: Engine, log: LogReader, health: Health, place: StorePlace) -> None:
         self._engine = engine
         self._log = log
         self._health = health
+        self._place = place
+        self._takeover: Takeover | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ask(self, project: str, question: str, data: bytes) -> dict[str, Any]:
         """Answer one request; never raises for what a client sent."""
@@ -74,11 +80,13 @@ class Answers:
             }
         if question == "dead-retry":
             return await self._retry(request)
+        if question == "rebuild":
+            return self._rebuild(request)
         if question in service.questions:
             return await self._engine.question(question, request)
         if question in service.commands:
             return await self._command(question, request)
-        known = ", ".join(sorted({*service.questions, *service.commands, "health", "digest", "dead-retry"}))
+        known = ", ".join(sorted({*service.questions, *service.commands, "health", "digest", "dead-retry", "rebuild"}))
         raise Refused("unknown-question", f"{service.name} has no question {question!r}; it answers: {known}")
 
     async def _command(self, name: str, request: Request) -> dict[str, Any]:
@@ -103,6 +111,31 @@ class Answers:
                 )
         return result
 
+    def _rebuild(self, request: Request) -> dict[str, Any]:
+        """Start a rebuild that takes over (`start`: true), or say how far the last one is."""
+        running = self._taking is not None and not self._taking.done()
+        if request.args.get("start") and not running:
+            if not self._health.caught_up:
+                raise Refused(
+                    "catching-up", f"{self._engine.service.name} is still reading the log", "try again in a moment"
+                )
+            self._takeover = Takeover(self._engine, self._place, self._log)
+            self._taking = asyncio.create_task(self._takeover.run(), name="rebuild")
+            self._taking.add_done_callback(self._rebuilt)
+        if self._takeover is None:
+            raise Refused("never-rebuilt", f"{self._engine.service.name} was not rebuilt since it started")
+        return self._takeover.progress.to_json()
+
+    def _rebuilt(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self.broken.done():
+            self.broken.set_exception(error)
+
+    async def close(self) -> None:
+        """End a rebuild that is under way; the live store stays as it is."""
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.gather(self._taking, return_exceptions=True)
+
     async def _retry(self, request: Request) -> dict[str, Any]:
         if work := request.args.get("work"):
             await self._engine.retry_work(str(work))
@@ -125,3 +158,13 @@ def _body(data: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Refused("bad-request", "the question must be a JSON object: {'id', 'by', 'args': {…}}")
     return body
+
+
+def request_of(data: dict[str, Any], *, project: str, now: datetime) -> Request:
+    """Read a question's JSON; raises `Refused` when it is not one."""
+    args = data.get("args", {})
+    if not isinstance(args, dict) or not isinstance(data.get("id", ""), str):
+        raise Refused("bad-request", "a question is JSON: {'id', 'by', 'args': {…}}")
+    return Request(
+        id=str(data.get("id") or ""), project=project, by=str(data.get("by") or "unknown"), args=args, now=now
+    )

@@ -12,29 +12,30 @@ import signal
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
+from typing import TypeVar
+
+from nats.errors import NoRespondersError
 
 from forebay.runtime import health as health_module
 from forebay.runtime import telemetry
 from forebay.runtime.answers import Answers
 from forebay.runtime.bus import Bus
 from forebay.runtime.engine import Engine
-from forebay.runtime.errors import FencedError, RuntimeFailure, Unreachable
+from forebay.runtime.errors import FencedError, RuntimeFailure, StoreNotFitError, Unreachable
 from forebay.runtime.health import Health
-from forebay.runtime.log import LogReader, read_all
+from forebay.runtime.log import LogReader
 from forebay.runtime.machine import Service
 from forebay.runtime.publisher import Publisher
 from forebay.runtime.reader import Reader
-from forebay.runtime.rebuild import rebuild
-from forebay.runtime.records import INTERNAL
 from forebay.runtime.settings import ServiceSettings
-from forebay.runtime.stores.port import Put, Store, WriteBatch
-from forebay.runtime.stores.sqlite import SqliteStore
+from forebay.runtime.stores.place import LEASE_S, place_of
+from forebay.runtime.stores.port import Store
+from forebay.runtime.takeover import refold_if_older
 from forebay.runtime.work import Worker
 from forebay.runtime.workshop import Workshop
 
 _log = logging.getLogger(__name__)
-LEASE_S = 10.0
+T = TypeVar("T")
 _NO_CONCURRENCY: Mapping[str, int] = {}
 
 
@@ -58,27 +59,42 @@ async def run_service(
         await _patiently(bus.connect, "waiting for the bus", health)
         stack.push_async_callback(bus.close)
         log = LogReader(bus.nc)
-        await _patiently(log.ends, "waiting for the stream", health)
-        path = settings.store_path(service.name)
-        await _refold_if_older(service, path, log)
-        store = SqliteStore(path, fold_version=service.fold_version)
-        stack.push_async_callback(store.close)
+        await _patiently(lambda: _ends(log), "waiting for the stream", health)
+        place = place_of(settings, service.name, fold_version=service.fold_version)
+        store = await _patiently(place.open, "waiting for the store", health)
+        holding = Holding(store)
+        stack.push_async_callback(holding.let_go)
         await _become_reader(store, health)
-        stack.push_async_callback(store.release)
-        await _serve(service, store=store, bus=bus, log=log, health=health, workers=workers, concurrency=concurrency)
+        lease = asyncio.create_task(holding.keep(), name="lease")
+        stack.callback(lease.cancel)
+        health.phase = "folding the log again: the code has another fold version"
+        holding.store = await refold_if_older(service, store, place, log)
+        engine = Engine(service, holding.store)
+        holding.engine = engine
+        answers = Answers(engine, log, health, place)
+        stack.push_async_callback(answers.close)
+        await _serve(
+            engine,
+            bus=bus,
+            log=log,
+            health=health,
+            answers=answers,
+            lease=lease,
+            workshop=Workshop(engine, bus, workers, concurrency),
+        )
 
 
 async def _serve(
-    service: Service,
+    engine: Engine,
     *,
-    store: Store,
     bus: Bus,
     log: LogReader,
     health: Health,
-    workers: Mapping[str, Worker],
-    concurrency: Mapping[str, int],
+    answers: Answers,
+    lease: asyncio.Task[None],
+    workshop: Workshop,
 ) -> None:
-    engine = Engine(service, store)
+    name = engine.service.name
     await engine.open()
     reader = Reader(engine, log)
     health.phase = "reading the log"
@@ -89,18 +105,19 @@ async def _serve(
     health.probe("parked", lambda: len(engine.parked))
     health.probe("trouble", lambda: reader.trouble)
     health.probe("connected", lambda: bus.connected)
-    await bus.answer(service.name, Answers(engine, log, health).ask)
+    await bus.answer(name, answers.ask)
     await reader.catch_up()
-    await bus.read(service.name, reader.take)
+    await bus.read(name, reader.take)
     health.caught_up = True
     health.phase = "running"
-    _log.info("%s runs from sequence %d", service.name, engine.position)
+    _log.info("%s runs from sequence %d", name, engine.position)
     endless = [
         asyncio.create_task(Publisher(engine, bus, log).run(), name="publisher"),
-        asyncio.create_task(Workshop(engine, bus, workers, concurrency).run(), name="workshop"),
-        asyncio.create_task(_keep_lease(store), name="lease"),
+        asyncio.create_task(workshop.run(), name="workshop"),
+        lease,
         asyncio.create_task(reader.look_again(), name="look again"),
         asyncio.ensure_future(_raise(reader.failed)),
+        asyncio.ensure_future(_raise(answers.broken)),
     ]
     try:
         done, _ = await asyncio.wait(endless, return_when=asyncio.FIRST_COMPLETED)
@@ -112,93 +129,76 @@ async def _serve(
         await asyncio.gather(*endless, return_exceptions=True)
 
 
+async def _ends(log: LogReader) -> tuple[int, int]:
+    try:
+        return await log.ends()
+    except NoRespondersError as error:
+        msg = "the bus has no JetStream, so there is no log"
+        raise Unreachable(msg, "start nats-server with jetstream in its configuration (forebay up does)") from error
+
+
 async def _raise(failed: asyncio.Future[None]) -> None:
     await asyncio.shield(failed)
 
 
-async def _patiently(attempt: Callable[[], Awaitable[object]], what: str, health: Health) -> None:
+async def _patiently(attempt: Callable[[], Awaitable[T]], what: str, health: Health) -> T:
     """Try until it works: the bus may start after us."""
     health.phase = what
     pause = 0.2
     while True:
         try:
-            await attempt()
-        except (OSError, TimeoutError, Unreachable) as error:
-            _log.warning("%s: %s", what, error)
+            return await attempt()
+        except (OSError, TimeoutError, Unreachable, StoreNotFitError) as error:
+            advice = error.next_action if isinstance(error, Unreachable) else ""
+            cause = f"{error}; {advice}" if advice else str(error)
         except Exception as error:
-            if "nats" not in type(error).__module__:
+            if type(error).__module__.partition(".")[0] not in {"nats", "pymongo"}:
                 raise
-            _log.warning("%s: %s: %s", what, type(error).__name__, error)
-        else:
-            return
+            cause = f"{type(error).__name__}: {error}"
+        health.phase = f"{what}: {cause}"
+        _log.warning("%s: %s", what, cause)
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, 3.0)
 
 
 async def _become_reader(store: Store, health: Health) -> None:
-    health.phase = "standing by: another process reads"
     owner = uuid.uuid4().hex
-    while not await store.acquire(owner, ttl_s=LEASE_S):
+    while not await _patiently(lambda: store.acquire(owner, ttl_s=LEASE_S), "taking the store", health):
+        health.phase = "standing by: another process reads"
         await asyncio.sleep(0.5)  # the other process may end at any time and cannot tell us
 
 
-async def _keep_lease(store: Store) -> None:
-    owner = uuid.uuid4().hex
-    while True:
-        await asyncio.sleep(LEASE_S / 4)
-        if not await store.acquire(owner, ttl_s=LEASE_S):
-            msg = "another process has taken over this store"
-            raise FencedError(msg)
+class Holding:
+    """The store that this process holds, which a rebuild may replace."""
 
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.engine: Engine | None = None
 
-async def _refold_if_older(service: Service, path: Path, log: LogReader) -> None:
-    """A store of another fold version is folded again beside the old one, then swapped in.
+    def current(self) -> Store:
+        return self.store if self.engine is None else self.engine.store
 
-    What is still to be done (outbox, work, …) is carried over as it is.
-    """
-    if not path.exists():
-        return
-    old = SqliteStore(path, fold_version=service.fold_version)
-    try:
-        head = await old.head()
-        if head.fold_version == service.fold_version:
-            return
-        _log.info("%s: fold version %d -> %d, folding again", service.name, head.fold_version, service.fold_version)
-        shadow = path.with_suffix(".shadow")
-        for leftover in path.parent.glob(f"{shadow.name}*"):
-            leftover.unlink()
-        await rebuild(service, read_all(log, after=0, until=head.position), shadow)
-        new = SqliteStore(shadow, fold_version=service.fold_version)
-        await new.acquire("swap", ttl_s=LEASE_S)
-        await _carry_over(old, new)
-        await new.release()
-        await new.close()
-    finally:
-        await old.close()
-    for suffix in ("-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
-    shadow.replace(path)
+    async def keep(self) -> None:
+        """Renew the lease until it is lost. A store that is away for a moment is no loss: writes are fenced anyway."""
+        owner = uuid.uuid4().hex
+        while True:
+            await asyncio.sleep(LEASE_S / 4)
+            store = self.current()
+            try:
+                held = await store.acquire(owner, ttl_s=LEASE_S)
+            except Exception as error:  # noqa: BLE001 whatever it is, the next write meets it too and says so
+                _log.warning("the lease of the store was not renewed: %s: %s", type(error).__name__, error)
+                continue
+            if not held and store is self.current():
+                msg = "another process has taken over this store"
+                raise FencedError(msg)
 
-
-async def _carry_over(old: Store, new: Store) -> None:
-    for kind in INTERNAL:
-        if kind.kind == "_parked":
-            continue  # the new fold has judged them again
-        after = ""
-        while rows := await old.page(kind.kind, after=after, limit=500):
-            puts = []
-            for key, body in rows:
-                index = (("state", _state(body)),) if kind.indexed else ()
-                puts.append(Put(kind.kind, key, body, index, bool(kind.indexed)))
-            await new.write(WriteBatch(puts=puts))
-            after = rows[-1][0]
-
-
-def _state(body: bytes) -> str:
-    from forebay.runtime.documents import decode_document  # noqa: PLC0415 only on the rare path
-    from forebay.runtime.records import WorkRecord  # noqa: PLC0415
-
-    return decode_document(WorkRecord, body).state
+    async def let_go(self) -> None:
+        store = self.current()
+        try:
+            await store.release()
+        finally:
+            await store.close()
 
 
 def main(run: Callable[[], Awaitable[None]]) -> None:

@@ -53,7 +53,7 @@ class Decisions:
 
     def __init__(self, service: Service, store: Store) -> None:
         self._service = service
-        self._store = store
+        self.store = store
         self.outbox = Outbox()
         self.work: dict[str, WorkRecord] = {}
         self.deadlines: dict[str, DeadlineRecord] = {}
@@ -65,7 +65,7 @@ class Decisions:
         self.outbox.restore(await self._all(OutboxEntry))
         self.work = {
             record.key: record
-            for _, body in await self._store.find(WorkRecord.kind, "state", "open")
+            for _, body in await self.store.find(WorkRecord.kind, "state", "open")
             for record in [decode_document(WorkRecord, body)]
         }
         self.deadlines = {record.key: record for record in await self._all(DeadlineRecord)}
@@ -74,7 +74,7 @@ class Decisions:
     async def _all(self, kind: type[_Document]) -> list[_Document]:
         found: list[_Document] = []
         after = ""
-        while rows := await self._store.page(kind.kind, after=after, limit=1000):
+        while rows := await self.store.page(kind.kind, after=after, limit=1000):
             found += [decode_document(kind, body) for _, body in rows]
             after = rows[-1][0]
         return found
@@ -98,7 +98,7 @@ class Decisions:
         event = event_of(self._service, emit, causation=origin.causation, correlation=origin.correlation)
         identity = event.identity
         key = identity_key(identity)
-        if identity in self.outbox or key in batch.seen or await self._store.get(SEEN, [key]):
+        if identity in self.outbox or key in batch.seen or await self.store.get(SEEN, [key]):
             return identity
         message = encode(replace(event, traceparent=origin.traceparent))
         entry = OutboxEntry(
@@ -124,7 +124,7 @@ class Decisions:
         )
         if record.key in self.work:
             return
-        if not work.again and await self._store.get(WorkRecord.kind, [record.key]):
+        if not work.again and await self.store.get(WorkRecord.kind, [record.key]):
             return
         self.open_work(batch, record)
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,7 +24,8 @@ from forebay.contracts.errors import ContractError
 from forebay.runtime import telemetry
 from forebay.runtime.batch import Batch, put_of
 from forebay.runtime.decisions import Decisions, Origin
-from forebay.runtime.documents import D, Digest, decode_document, digested
+from forebay.runtime.digest import store_digest
+from forebay.runtime.documents import D, decode_document
 from forebay.runtime.errors import Refused
 from forebay.runtime.log import LogMessage
 from forebay.runtime.machine import Emit, Outcome, Request, Service
@@ -75,6 +75,11 @@ class Engine:
         self._stale = False
         self._set = WorkingSet(store)
         self._lock = asyncio.Lock()
+        self._folding = asyncio.Lock()
+        self.written: list[WriteBatch] | None = None
+        """What was written besides documents, while a rebuilt store is about to take over."""
+        self.poison: frozenset[int] = frozenset()
+        """Sequences that are parked unread: processes died of them."""
         self._waiting: dict[str, asyncio.Future[None]] = {}
         own = {spec.body for spec in events_of(service.part)} if decides else set()
         specs = [spec_of(body) for body in service.reads | own]
@@ -137,6 +142,10 @@ class Engine:
         Messages at or below the position are passed over. Raises what the store
         raises; nothing of the batch has happened then.
         """
+        async with self._folding:
+            await self._fold(messages)
+
+    async def _fold(self, messages: Sequence[LogMessage]) -> None:
         async with self._turn() as batch:
             fresh = [message for message in messages if message.seq > self.position]
             if not fresh:
@@ -152,7 +161,10 @@ class Engine:
 
     async def reread(self, messages: Sequence[LogMessage]) -> None:
         """Fold messages that another process may have died on; poison is parked in the end."""
-        fresh = [message for message in messages if message.seq > self.position]
+        async with self._folding:
+            await self._reread([message for message in messages if message.seq > self.position])
+
+    async def _reread(self, fresh: Sequence[LogMessage]) -> None:
         while fresh:
             tries = await self._note_reading(fresh[0].seq)
             if tries > FATAL_READS:
@@ -162,7 +174,7 @@ class Engine:
                 fresh = fresh[1:]
                 continue
             now = fresh[:1] if tries > SINGLE_AFTER else fresh
-            await self.fold(now)
+            await self._fold(now)
             fresh = fresh[len(now) :]
 
     async def _note_reading(self, seq: int) -> int:
@@ -176,7 +188,7 @@ class Engine:
 
     async def retry_parked(self, message: LogMessage) -> bool:
         """Fold one parked message again, from the stage where it failed; True when it is parked no longer."""
-        async with self._turn() as batch:
+        async with self._folding, self._turn() as batch:
             key = f"{message.seq:020d}"
             body = (await self.store.get(ParkedMessage.kind, [key])).get(key)
             if body is None:
@@ -210,6 +222,9 @@ class Engine:
         self, batch: Batch, message: LogMessage, recorded: Recorded[EventBody] | ContractError | None
     ) -> None:
         if recorded is None:
+            return
+        if message.seq in self.poison:
+            self._park(batch, message, "fatal", RuntimeError(f"{FATAL_READS} processes died while folding it"))
             return
         if isinstance(recorded, ContractError):
             self._park(batch, message, "decode", recorded)
@@ -386,10 +401,21 @@ class Engine:
         return [self._waiting.setdefault(identity, loop.create_future()) for identity in waiting]
 
     async def digest(self) -> tuple[int, str, int]:
-        """(position, digest, documents) of the state as it is now."""
-        async with self._turn():
+        """(position, digest, documents) of the state as it is now. Nothing is folded meanwhile; questions are answered."""
+        async with self._folding:
             digest = await store_digest(self.store, self.service)
-            return self.position, digest.hexdigest(), digest.count
+            return (await self.store.head()).position, digest.hexdigest(), digest.count
+
+    def standing_still(self) -> asyncio.Lock:
+        """Hold it, and documents stay as they are; questions, commands and work go on."""
+        return self._folding
+
+    async def move(self, swap: Callable[[], Awaitable[Store]]) -> None:
+        """Go on over another store with the same state; `swap` runs while nothing else does."""
+        async with self._turn():
+            self.store = await swap()
+            self._set = WorkingSet(self.store)
+            self.decisions.store = self.store
 
     # ------------------------------------------------------------------ write
 
@@ -403,6 +429,8 @@ class Engine:
         if position is not None:
             deletes.append(Delete(READING, "now"))
         await self.store.write(WriteBatch(puts=puts, deletes=deletes, position=position))
+        if self.written is not None:
+            self.written.append(WriteBatch(puts=batch.puts(), deletes=batch.deletes()))
         self._set.settle()
         if position is not None:
             self.position = position
@@ -411,25 +439,3 @@ class Engine:
             if future is not None and not future.done():
                 future.set_result(None)
         self._wake()
-
-
-async def store_digest(store: Store, service: Service) -> Digest:
-    """The digest over every document of a service that counts."""
-    digest = Digest()
-    for kind in digested(service.documents):
-        after = ""
-        while rows := await store.page(kind, after=after, limit=2000):
-            for key, body in rows:
-                digest.add(kind, key, body)
-            after = rows[-1][0]
-    return digest
-
-
-def request_of(data: dict[str, Any], *, project: str, now: datetime) -> Request:
-    """Read a question's JSON; raises `Refused` when it is not one."""
-    args = data.get("args", {})
-    if not isinstance(args, dict) or not isinstance(data.get("id", ""), str):
-        raise Refused("bad-request", "a question is JSON: {'id', 'by', 'args': {…}}")
-    return Request(
-        id=str(data.get("id") or ""), project=project, by=str(data.get("by") or "unknown"), args=args, now=now
-    )

@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay.runtime.engine import Engine, store_digest
+from forebay.runtime.digest import store_digest
+from forebay.runtime.engine import Engine
 from forebay.runtime.log import LogMessage
 from forebay.runtime.machine import Service
+from forebay.runtime.stores.port import Store
 from forebay.runtime.stores.sqlite import SqliteStore
 
 BATCH = 4000
@@ -45,33 +47,47 @@ async def rebuild(
     if store_path.exists():
         msg = f"{store_path} exists; a rebuild starts from nothing"
         raise FileExistsError(msg)
-    started = time.perf_counter()
     store = SqliteStore(store_path, fold_version=service.fold_version, scratch=True)
     try:
         await store.acquire("rebuild", ttl_s=3600)
-        engine = Engine(service, store, decides=False)
-        await engine.open()
-        events = 0
-        with _rarely_collected():
-            async for batch in _gathered(log):
-                await engine.fold(batch)
-                events += len(batch)
-                if progress is not None:
-                    progress(engine.position)
-        digest = await store_digest(store, service)
+        result = await rebuild_into(store, service, log, progress=progress)
         await store.release()
-        return RebuildResult(
-            seq=engine.position,
-            digest=digest.hexdigest(),
-            documents=digest.count,
-            events=events,
-            parked=len(engine.parked),
-            seconds=time.perf_counter() - started,
-        )
+        return result
     finally:
         await store.close()
         with store_path.open("rb") as written:
             os.fsync(written.fileno())
+
+
+async def rebuild_into(
+    store: Store,
+    service: Service,
+    log: AsyncIterator[Sequence[LogMessage]],
+    *,
+    progress: Callable[[int], None] | None = None,
+    poison: frozenset[int] = frozenset(),
+) -> RebuildResult:
+    """Fold batches of the log into an empty store that this process holds."""
+    started = time.perf_counter()
+    engine = Engine(service, store, decides=False)
+    engine.poison = poison
+    await engine.open()
+    events = 0
+    with _rarely_collected():
+        async for batch in _gathered(log):
+            await engine.fold(batch)
+            events += len(batch)
+            if progress is not None:
+                progress(engine.position)
+    digest = await store_digest(store, service)
+    return RebuildResult(
+        seq=engine.position,
+        digest=digest.hexdigest(),
+        documents=digest.count,
+        events=events,
+        parked=len(engine.parked),
+        seconds=time.perf_counter() - started,
+    )
 
 
 async def _gathered(log: AsyncIterator[Sequence[LogMessage]]) -> AsyncIterator[list[LogMessage]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -17,22 +18,31 @@ if TYPE_CHECKING:
     from forebay.runtime.machine import Service
 
 GROUP = "forebay.services"
+_LOOK_EVERY_S = 0.3
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("rebuild", epilog="Example: forebay rebuild registry")(rebuild)
+    app.command("rebuild", epilog="Example: forebay rebuild registry --swap")(rebuild)
 
 
 def rebuild(
     service: Annotated[str, typer.Argument(help="ingest, cache, scheduler-bridge or registry.")],
     project: Project = None,
+    swap: Annotated[
+        bool,
+        typer.Option("--swap", help="Let the service itself rebuild while it answers, and go on over the new store."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fold the whole log into a fresh store with that service's code and compare it with the live one.
 
-    Exit 1 when the digests differ. The live service is not touched.
+    Without --swap the live service is not touched. Exit 1 when the digests differ.
     """
+    if swap:
+        result = run_async(_swap(find_place(project), service))
+        _show_swap(result, as_json=as_json)
+        return
     result = run_async(_rebuild(find_place(project), _definition(service)))
     if as_json:
         print_json(result)
@@ -45,6 +55,42 @@ def rebuild(
         )
     if not result["equal"]:
         raise typer.Exit(1)
+
+
+def _show_swap(result: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        verdict = "[green]equal[/]" if result["equal"] else "[bold red]different[/], the rebuilt one counts now"
+        console().print(
+            f"{result['service']} at {result['position']}: {verdict}; {result['events']} messages in"
+            f" {seconds(result['seconds'])}, {result['documents']} documents; folding stood still for"
+            f" {seconds(result['stood_still_s'])}, answers for {seconds(result['swap_s'])}\n"
+            f"  rebuilt {result['rebuilt_digest']}\n  before  {result['live_digest']}"
+        )
+    if not result["equal"]:
+        raise typer.Exit(1)
+
+
+async def _swap(place: Place, service: str) -> dict[str, Any]:
+    from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    async with place.client() as client:
+        with Progress(*columns, console=errors(), transient=True) as bar:
+            task = bar.add_task("folding")
+            args: dict[str, Any] = {"start": True}
+            while True:
+                made = (await client.ask(service, place.project, "rebuild", args, by=person(), timeout=30)).result
+                bar.update(task, description=made["phase"], total=made["target"], completed=made["position"])
+                if made["state"] != "running":
+                    break
+                args = {}
+                await asyncio.sleep(_LOOK_EVERY_S)
+    if made["state"] == "failed":
+        msg = f"{service} was not rebuilt: {made['error']}"
+        raise Refused("rebuild-failed", msg, "the store is as it was; the service's log has the details")
+    return {"service": service, "equal": made["rebuilt_digest"] == made["live_digest"], **made}
 
 
 def _definition(name: str) -> Service:

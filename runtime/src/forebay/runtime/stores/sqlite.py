@@ -44,14 +44,21 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, fold_version: int, scratch: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=10000;")
-        if scratch:
-            self._db.executescript(_SCRATCH)
-        self._db.executescript(_SCHEMA)
-        self._db.execute("INSERT OR IGNORE INTO head VALUES (1, 0, ?, 0, '', 0)", (fold_version,))
+        self._path = path
+        self._fold_version = fold_version
+        self._scratch = scratch
         self._epoch: int | None = None
         self._lost = False
+        self._connect()
+
+    def _connect(self) -> None:
+        self._db = sqlite3.connect(self._path, timeout=10, isolation_level=None, check_same_thread=False)
+        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=10000;")
+        if self._scratch:
+            self._db.executescript(_SCRATCH)
+        self._db.executescript(_SCHEMA)
+        self._db.execute("INSERT OR IGNORE INTO head VALUES (1, 0, ?, 0, '', 0)", (self._fold_version,))
+        self._inode = self._path.stat().st_ino
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Cursor]:
@@ -70,6 +77,9 @@ class SqliteStore:
 
     async def acquire(self, owner: str, *, ttl_s: float) -> bool:
         now = time.time()
+        if self._epoch is None and self._path.stat().st_ino != self._inode:
+            self._db.close()  # a rebuilt file has taken the place of the one that we opened
+            self._connect()
         with self._transaction() as cursor:
             epoch, holder, expires = cursor.execute("SELECT epoch, owner, expires FROM head").fetchone()
             ours = epoch == self._epoch
@@ -163,6 +173,13 @@ class SqliteStore:
             )
             if batch.position is not None:
                 cursor.execute("UPDATE head SET position = ?", (batch.position,))
+
+    def write_out(self) -> None:
+        """Move everything from the write-ahead log into the file itself, which may then be replaced or kept alone."""
+        busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            msg = f"{self._path} is being read by another program"
+            raise sqlite3.OperationalError(msg)
 
     async def close(self) -> None:
         self._db.close()

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from forebay.ingest import convert_command
 from forebay.ingest.domain.breach import REPORT_TEXT, printable
@@ -19,9 +21,11 @@ from forebay.ingest.domain.rules import RULES, RULES_VERSION
 
 if TYPE_CHECKING:
     from forebay.ingest.adapters.dataset_folder import DatasetFolder
+    from forebay.ingest.domain.breach import Breach
     from forebay.ingest.domain.collection_request import CollectionRequest
     from forebay.ingest.domain.policy import Policy
     from forebay.ingest.domain.report import Report
+    from forebay.ingest.domain.rule import Rule
     from forebay.ingest.inspection import Inspection
 
 _COLOURS = {"error": "red", "hold": "magenta", "warning": "yellow", "info": "cyan"}
@@ -35,7 +39,7 @@ _WORDS = {
     "truncated": "[red]truncated[/]: files were cut off and nothing usable is left; upload them again",
     "partial": "[yellow]partial[/]: the good episodes go on, the bad ones stay where they are",
 }
-_SHOWN = 40
+_SHOWN = 12
 _MORE_RULES = "forebay.commands.rules"
 """Entry point group of further subcommands of `forebay rules`."""
 
@@ -143,18 +147,20 @@ def _show(path: str, report: Report, console: Console) -> None:
     console.print(
         f"[bold]{escape(printable(path))}[/]  {report.format}, {counts['files']} files, {counts['bytes']:,} bytes"
     )
-    if report.breaches:
-        table = Table("rule", "severity", "episode", "what was found", box=None, pad_edge=False, show_edge=False)
-        for breach in report.breaches[:_SHOWN]:
-            episodes = "all" if breach.episodes is None else ", ".join(map(str, breach.episodes[:8])) or "-"
-            colour = _COLOURS[breach.severity]
-            message = escape(printable(breach.message, REPORT_TEXT))
-            table.add_row(breach.rule.id, f"[{colour}]{breach.severity}[/]", episodes, message)
-        console.print(table)
-        if len(report.breaches) > _SHOWN:
-            console.print(f"… and {len(report.breaches) - _SHOWN} more; --json prints all of them")
-        for rule in dict.fromkeys(b.rule for b in report.breaches if b.severity in {"error", "hold"}):
-            console.print(f"[bold]{rule.id}[/] {escape(rule.title)}: {escape(rule.fix)}")
+    groups: dict[tuple[Rule, str], list[Breach]] = {}
+    for breach in report.breaches:
+        groups.setdefault((breach.rule, breach.severity), []).append(breach)
+    for (rule, severity), breaches in groups.items():
+        colour = _COLOURS[severity]
+        console.print(f"\n[{colour}]{severity:<8}[/] [bold]{rule.id}[/]  {escape(rule.title)}")
+        for breach in breaches[:_SHOWN]:
+            console.print(Padding(Text(printable(breach.message, REPORT_TEXT)), (0, 0, 0, 9)))
+        if len(breaches) > _SHOWN:
+            console.print(f"         … and {len(breaches) - _SHOWN} more; --json prints all of them")
+        if severity in {"error", "hold"}:
+            console.print(Padding(Text(f"→ {rule.fix}", style="dim"), (0, 0, 0, 9)))
+    if groups:
+        console.print()
     good = counts["accepted"]
     console.print(
         f"{counts['episodes']} episodes, {counts['frames']:,} frames: {good} accepted, {counts['held']} held, {counts['rejected']} rejected"

@@ -26,8 +26,9 @@ def cells_of(frame: av.VideoFrame) -> tuple[Cells, bytes]:
     height, width = samples.shape
     tall, wide = _side(height), _side(width)
     whole = samples[: height // tall * tall, : width // wide * wide]
-    blocks = whole.reshape(height // tall, tall, width // wide, wide)
-    cells = blocks.mean(axis=(1, 3), dtype=np.float32)
+    # down first, then across: each sum runs along memory, which is several times faster than a mean over both
+    down = whole.reshape(height // tall, tall, -1).sum(axis=1, dtype=np.float32)
+    cells = down.reshape(height // tall, width // wide, wide).sum(axis=2) / np.float32(tall * wide)
     if samples.dtype == np.uint16:
         cells = cells / np.float32(2 ** max(frame.format.components[0].bits - 8, 0))
     return cells, content

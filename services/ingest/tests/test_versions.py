@@ -25,9 +25,15 @@ from forebay.contracts.v1.datasets import (
 )
 from forebay.contracts.v1.episodes import EpisodeWithdrawn
 from forebay.contracts.v1.jobs import JobSucceeded
+from forebay.ingest.adapters.lance_version import commit_version, find_answer
+from forebay.ingest.adapters.origins import Origin, UploadOrigin, VersionOrigin
+from forebay.ingest.conversion import Accepted, Share, share_source
 from forebay.ingest.domain import tagging, version_commands
 from forebay.ingest.domain.documents import Dataset, Version, version_key
 from forebay.ingest.domain.documents import place as place_of
+from forebay.ingest.domain.membership import members
+from forebay.ingest.domain.version_plan import plan_version
+from forebay.ingest.earlier_version import Earlier, earlier_source
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import NothingPending
 
@@ -354,6 +360,22 @@ def _tag(place: Place, name: str, number: int = 1, **args: Any) -> dict[str, Any
     return place.log.command(tagging.tag(place.log.state, NothingPending(), request(wanted, id_)))
 
 
+async def test_compaction_makes_a_version_with_the_same_rows(place: Place, tmp_path: Path) -> None:
+    """Rows of two uploads lie in one file; the version before, its tags and its leases are as they were."""
+    await _two_versions(place, tmp_path)
+    before = _tree(_root(place, 2))
+    args = {"dataset": DATASET, "reason": "many small files"}
+    compact = version_commands.compact
+    dry = compact(place.log.state, NothingPending(), request({**args, "dry_run": True}, "c1"))
+    assert (dry.result["base"], dry.actions) == (2, ())
+    place.log.command(compact(place.log.state, NothingPending(), request(args, "c2")))
+    await place.work()
+    assert [len(_files(_root(place, number), "frames")) for number in (2, 3)] == [2, 1]
+    assert _rows(_root(place, 3)) == _rows(_root(place, 2))
+    assert _files(_root(place, 3), "videos").keys() == _files(_root(place, 2), "videos").keys()
+    assert _tree(_root(place, 2)) == before
+
+
 class TestCleanup:
     async def test_only_what_nobody_uses_is_removed(self, place: Place, tmp_path: Path) -> None:
         """A dry run changes nothing; the rest of the versions stays readable."""
@@ -388,7 +410,66 @@ def _cleanup(place: Place, id_: str, **args: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _no_leftovers(place: Place) -> Iterator[None]:
-    """Whatever happened, nothing half written stays in the pool."""
+def _always(place: Place) -> Iterator[None]:
+    """Whatever happened: nothing half written stays, and the log alone knows which episodes lie in each version."""
     yield
     assert not [path for path in (place.pool / "datasets").rglob(".*") if path.is_dir()]
+    for version in place.log.state.find(Version, "dataset_key", place_of(PROJECT, DATASET)):
+        if version.removed is None and (Path(version.root) / "episodes.json").exists():
+            assert [episode.id for episode in members(place.log.state, version)] == _ids(Path(version.root))
+
+
+class TestCrashes:
+    @pytest.mark.parametrize("grows", [True, False], ids=["rows shared", "rows written"])
+    @pytest.mark.parametrize("step", ["frames", "videos", "sealed"])
+    async def test_a_version_made_of_another(self, step: str, place: Place, tmp_path: Path, *, grows: bool) -> None:
+        """Stopped at any step, the version before is as it was, and the next run makes the same version."""
+        place.upload(lerobot.build(tmp_path / "a"), "up-1")
+        await place.work()
+        first = _root(place, 1)
+        before = _tree(first)
+        kept = {
+            entry["episode"]: _accepted(entry["episode"], entry["source_index"], entry["length"])
+            for entry in json.loads((first / "episodes.json").read_bytes())["episodes"]
+        }
+        if not grows:
+            kept.popitem()
+        source = earlier_source(Earlier(number=1, root=first, kept=kept))
+        folder = lerobot.build(tmp_path / "b", seed=4)
+        added = [_accepted(f"ep-b{index}", index, part.length) for index, part in enumerate(lerobot.PARTS)]
+        digests = {
+            path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in folder.rglob("*.mp4")
+        }
+        plan = plan_version(
+            [source, share_source(Share(upload="up-2", landing=folder, sha256=digests, episodes=added))]
+        )
+        assert plan.appends is grows
+        origins: dict[str, Origin] = {"v1": VersionOrigin(first, source.info), "up-2": UploadOrigin(folder)}
+
+        def stop(reached: str) -> None:
+            if reached == step:
+                raise _Killed
+
+        target = first.with_name("v2")
+        with pytest.raises(_Killed):
+            commit_version(plan, origins, target, _silent, stop, request="dv-1")
+        assert (target.exists(), _tree(first)) == (False, before)
+        made = commit_version(plan, origins, target, _silent, request="dv-1")
+        found = find_answer(target, "dv-1")
+        assert found is not None
+        assert (found.manifest, found.adopted, made.adopted) == (made.manifest, True, False)
+        assert find_answer(target, "dv-2") is None
+        assert _tree(first) == before
+
+
+def _accepted(id_: str, index: int, length: int) -> Accepted:
+    return Accepted(id=id_, source_index=index, length=length, tasks=lerobot.TASKS, digest="")
+
+
+class _Killed(BaseException):
+    """Stands for a SIGKILL: nothing of ours catches it."""
+
+
+def _silent(_stage: str, _done: int, _total: int) -> None:
+    pass

@@ -1,4 +1,4 @@
-"""`forebay dataset derive|check|cleanup`: versions made of versions, looked at, and removed."""
+"""`forebay dataset derive|compact|check|cleanup`: versions made of versions, looked at, and removed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.3
 _FINAL = frozenset({"COMMITTED", "FAILED"})
 DERIVE_EXAMPLE = "Example: forebay dataset derive reach@v3 --exclude-episodes 4,17 --reason 'gripper camera blocked'"
+COMPACT_EXAMPLE = "Example: forebay dataset compact reach --dry-run"
 CHECK_EXAMPLE = "Example: forebay dataset check reach@v3"
 CLEANUP_EXAMPLE = "Example: forebay dataset cleanup reach --below 8 --dry-run"
 
@@ -66,7 +67,7 @@ def derive(
         "reason": reason,
         "dry_run": dry_run,
     }
-    result = run_async(_derive(place, args, timeout))
+    result = run_async(_derive(place, "derive", args, timeout))
     if as_json:
         print_json(result)
     else:
@@ -87,9 +88,40 @@ def _episodes(texts: list[str]) -> list[str]:
     return found
 
 
-async def _derive(place: Place, args: dict[str, Any], within_s: float) -> dict[str, Any]:
+def compact(
+    dataset: Dataset,
+    *,
+    reason: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    dry_run: DryRun = False,
+    timeout: Timeout = 600.0,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a version with the same episodes whose rows lie in one file. Every upload adds a file; many slow readers down.
+
+    No version is changed: tags and leases keep theirs, and the old rows are freed when
+    `cleanup` removes the versions that nobody uses any more.
+    """
+    place = find_place(project)
+    result = run_async(_derive(place, "compact", {"dataset": dataset, "reason": reason, "dry_run": dry_run}, timeout))
+    rows = [path for path in (Path(result["root"]) / "frames.lance" / "data").glob("*.lance") if path.is_file()]
+    result |= {"row_files": len(rows), "row_bytes": sum(path.stat().st_size for path in rows)}
+    if as_json:
+        print_json(result)
+    else:
+        _show_derived(result)
+        verb = "would be" if dry_run else "were"
+        console().print(
+            f"  {result['row_files']} row files with {size(result['row_bytes'])} {verb} written as one; this frees nothing"
+            " by itself: forebay dataset cleanup"
+        )
+    if result.get("state") == "FAILED":
+        raise typer.Exit(1)
+
+
+async def _derive(place: Place, command: str, args: dict[str, Any], within_s: float) -> dict[str, Any]:
     async with place.client() as client:
-        asked = dict((await client.ask("ingest", place.project, "derive", args, by=person())).result)
+        asked = dict((await client.ask("ingest", place.project, command, args, by=person())).result)
         if "derivation" not in asked:
             return {**asked, "dry_run": True}
         question = {"derivation": asked["derivation"]}

@@ -8,7 +8,17 @@ import typer
 from rich.markup import escape
 
 from forebay.cli.dataset_diff import DIFF_EXAMPLE, diff
-from forebay.cli.dataset_versions import CHECK_EXAMPLE, CLEANUP_EXAMPLE, DERIVE_EXAMPLE, check, checked, cleanup, derive
+from forebay.cli.dataset_versions import (
+    CHECK_EXAMPLE,
+    CLEANUP_EXAMPLE,
+    COMPACT_EXAMPLE,
+    DERIVE_EXAMPLE,
+    check,
+    checked,
+    cleanup,
+    compact,
+    derive,
+)
 from forebay.cli.output import AsJson, Project, coloured, console, plain_table, print_json, size
 from forebay.cli.place import find_place, run_async
 from forebay.cli.registering import EXAMPLE, register_dataset
@@ -28,6 +38,7 @@ def register(app: typer.Typer) -> None:
     group.command("register", epilog=EXAMPLE)(register_dataset)
     group.command("derive", epilog=DERIVE_EXAMPLE)(derive)
     group.command("diff", epilog=DIFF_EXAMPLE)(diff)
+    group.command("compact", epilog=COMPACT_EXAMPLE)(compact)
     group.command("check", epilog=CHECK_EXAMPLE)(check)
     group.command("cleanup", epilog=CLEANUP_EXAMPLE)(cleanup)
     app.add_typer(group, name="dataset")

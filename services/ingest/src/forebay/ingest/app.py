@@ -30,6 +30,7 @@ def definition() -> Service:
             "waive": waiving.waive,
             "register": registering.register,
             "derive": version_commands.derive,
+            "compact": version_commands.compact,
             "withdraw": version_commands.withdraw,
             "check": version_commands.check,
             "cleanup": version_commands.cleanup,

@@ -1,4 +1,4 @@
-"""The commands `derive`, `withdraw`, `check` and `cleanup`: what a person asks about versions and episodes.
+"""The commands `derive`, `compact`, `withdraw`, `check` and `cleanup`: what a person asks about versions and episodes.
 
 Decided from the state alone; what follows is long work or an event.
 """
@@ -74,6 +74,39 @@ def derive(state: State, pending: Pending, request: Request) -> Outcome:  # noqa
         crf=crf,
         by=request.by,
         reason=reason,
+    )
+    emit = Emit(project=request.project, body=body, dedupe=(id_,))
+    return Outcome(result={**result, "derivation": id_}, actions=(emit,))
+
+
+def compact(state: State, pending: Pending, request: Request) -> Outcome:  # noqa: ARG001 the runtime's signature
+    """`{dataset, reason, dry_run}` -> the same episodes as a new version whose rows lie in one file."""
+    dataset, base = selected(state, request)
+    why_not = unusable(base)
+    if why_not is not None:
+        raise Refused("version-unusable", why_not.message, "compact another version", {})
+    if base.access_plan != "C":
+        text = f"v{base.number} of {dataset.name} was registered where it lies; its files are its owner's"
+        raise Refused("not-ours", text, "upload the folder, then compact that version")
+    result: dict[str, Any] = {
+        "dataset": dataset.name,
+        "base": base.number,
+        "root": base.root,
+        "kept": base.episode_count,
+        "left_out": 0,
+        "frames": base.frame_count,
+    }
+    if request.args.get("dry_run"):
+        return Outcome(result=result)
+    id_ = "dv-" + stable_id(request.project, dataset.name, request.id)[:24]
+    body = DatasetDerivationRequested(
+        derivation=id_,
+        dataset=dataset.name,
+        base=base.number,
+        left_out=base.left_out,
+        filter="every episode, rows in one file",
+        by=request.by,
+        reason=reason_of(request) or "compacted",
     )
     emit = Emit(project=request.project, body=body, dedupe=(id_,))
     return Outcome(result={**result, "derivation": id_}, actions=(emit,))

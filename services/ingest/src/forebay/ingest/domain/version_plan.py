@@ -61,6 +61,8 @@ class KeptTables:
     episodes: int
     places: Mapping[str, tuple[str, int, int]]
     """Video file -> camera, chunk and file number of every row of its videos table."""
+    rows_shared: bool = True
+    """False: rows are written anew even when none is left out, so that they lie in one file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ class VersionPlan:
 
     @property
     def frames(self) -> int:
-        return sum(episode.length for episode in self.episodes)
+        return self.episodes[-1].start + self.episodes[-1].length if self.episodes else 0
 
     @property
     def base(self) -> Source | None:
@@ -117,7 +119,9 @@ class VersionPlan:
     def appends(self) -> bool:
         """True when every row of the base keeps its number, so that rows are only added."""
         base = self.base
-        if base is None or base.kept is None or len(base.episodes) != base.kept.episodes:
+        if base is None or base.kept is None or not base.kept.rows_shared:
+            return False
+        if len(base.episodes) != base.kept.episodes:
             return False
         return all(self.tasks[number : number + 1] == (text,) for number, text in base.tasks.items())
 

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forebay.contracts.v1.datasets import DatasetDerivationFailed, DatasetVersionCommitted
@@ -100,6 +100,8 @@ class Deriver:
     ) -> tuple[VersionPlan, CommittedVersion]:
         source = earlier_source(earlier)
         if not wish.rewrite:
+            if source.kept is not None:
+                source = replace(source, kept=replace(source.kept, rows_shared=False))
             plan = plan_version([source])
             origins = origins_of([source], {}, earlier.root)
             return plan, commit_version(plan, origins, root, tell.stage, request=wish.id)

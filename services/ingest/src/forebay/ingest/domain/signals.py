@@ -181,7 +181,9 @@ class EpisodeScan:
             if len(self.travel) >= _MAX_SPANS:
                 return
             piece = table[start : start + second + 1]
-            self.travel.append((self.rows + start, self.rows + start + len(piece), np.ptp(piece, axis=0).astype("f4")))
+            with np.errstate(invalid="ignore", over="ignore"):  # rows may hold NaN and infinity; other rules say so
+                moved = np.ptp(piece, axis=0).astype("f4")
+            self.travel.append((self.rows + start, self.rows + start + len(piece), moved))
 
     def _times(self, block: RowBlock, fps: float) -> None:
         frames = np.arange(self.rows, self.rows + block.rows)

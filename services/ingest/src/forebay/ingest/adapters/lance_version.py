@@ -29,6 +29,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ import lance
 from forebay.contracts.body import FileRef
 from forebay.contracts.identifiers import canonical_json
 from forebay.contracts.v1.datasets import MANIFEST_FILE
+from forebay.ingest.adapters.decoders import cores
 from forebay.ingest.adapters.origins import EPISODES_FILE, Origin
 from forebay.ingest.adapters.version_tables import Progress, VersionTables
 from forebay.ingest.domain.version_plan import VersionPlan
@@ -219,11 +221,14 @@ def _seal(plan: VersionPlan, draft: Path, base: Path | None, request: str | None
 def _sealed(draft: Path, files: Iterable[Path], base: Path | None) -> Iterator[dict[str, Any]]:
     """Every file with its digest. One that is shared with the version before has the digest it got there."""
     known = {} if base is None else {entry["path"]: entry for entry in _entries(base)}
-    for path in files:
+
+    def sealed(path: Path) -> dict[str, Any]:
         name = path.relative_to(draft).as_posix()
         if name in known and base is not None and path.samefile(base / name):
-            yield known[name]
-            continue
+            return known[name]
         digest, size = _digest(path)
         _sync(path)
-        yield {"path": name, "sha256": digest, "bytes": size}
+        return {"path": name, "sha256": digest, "bytes": size}
+
+    with ThreadPoolExecutor(cores()) as pool:
+        yield from pool.map(sealed, files)

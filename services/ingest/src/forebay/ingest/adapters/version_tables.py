@@ -3,14 +3,16 @@
 Tables of the version before are shared as far as they stay as they are: all of its
 videos, and all of its rows when every episode keeps its number. Then only what is
 new is written and compared bit by bit; what is shared was compared when it was
-written, and is the same file. Rows stream through; of videos one file at a time is
-in memory.
+written, and is the same file. Rows stream through; of videos two files at a time are
+in memory: the one that is written and the next.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from forebay.ingest.adapters import lerobot_meta
+from forebay.ingest.adapters.decoders import cores
 from forebay.ingest.adapters.frame_batches import FrameBuilder, Rows, compare_rows, frame_columns, frame_schema
 from forebay.ingest.adapters.kept_statistics import kept_statistics
 from forebay.ingest.adapters.linked_tables import forget_history, share_table
-from forebay.ingest.adapters.mp4_index import index_mp4
+from forebay.ingest.adapters.mp4_index import Mp4Index, index_mp4
 from forebay.ingest.adapters.origins import Origin, blob_digest, ordered_batches
 from forebay.ingest.domain.recording import RENUMBERED
 from forebay.ingest.domain.statistics import Statistics
@@ -161,13 +164,7 @@ class VersionTables:
         return [_where(*base.kept.places[path]) for path in sorted(unused)]
 
     def _video_batches(self, schema: pa.Schema, shared: int) -> Iterator[pa.RecordBatch]:
-        for number, video in enumerate(self._plan.videos[shared:], shared + 1):
-            path = self._origins[video.origin].video(video.path)
-            index = index_mp4(path, self._plan.info.fps)
-            content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest() != video.sha256:
-                msg = f"{path} is not the file that was announced; upload it again"
-                raise ConversionError(msg)
+        for number, (video, (index, content)) in enumerate(self._loaded(self._plan.videos[shared:]), shared + 1):
             values: list[Any] = [video.camera, video.chunk, video.file, index.size, index.moov_offset, index.moov_size]
             columns = [pa.array([value], type=schema.field(at).type) for at, value in enumerate(values)]
             columns += [
@@ -175,6 +172,22 @@ class VersionTables:
             ]
             yield pa.RecordBatch.from_arrays([*columns, lance.blob_array([content])], schema=schema)
             self._progress("videos", number, len(self._plan.videos))
+
+    def _loaded(self, videos: Sequence[PlannedVideo]) -> Iterator[tuple[PlannedVideo, tuple[Mp4Index, bytes]]]:
+        """Each video with its index and bytes; the next one is loaded while Lance writes this one."""
+
+        def load(video: PlannedVideo) -> tuple[Mp4Index, bytes]:
+            path = self._origins[video.origin].video(video.path)
+            return index_mp4(path, self._plan.info.fps), path.read_bytes()
+
+        coming: deque[Future[tuple[Mp4Index, bytes]]] = deque()
+        with ThreadPoolExecutor(1) as loader:
+            for number, video in enumerate(videos):
+                if not coming:
+                    coming.append(loader.submit(load, video))
+                loaded = coming.popleft().result()
+                coming.extend(loader.submit(load, following) for following in videos[number + 1 : number + 2])
+                yield video, loaded
 
     def _write_meta_table(self) -> None:
         files = sorted(path for path in self._meta.rglob("*") if path.is_file())
@@ -256,10 +269,20 @@ class VersionTables:
             msg = "the videos table does not list the files that were written"
             raise ReadBackError(msg)
         shared = len(self._shared_videos())
-        for number, video in enumerate(self._plan.videos[shared:], shared):
-            if blob_digest(table, number) != video.sha256:
-                msg = f"{video.path} was read back with other bytes than were uploaded"
-                raise ReadBackError(msg)
+        written = self._plan.videos[shared:]
+        with ThreadPoolExecutor(cores()) as readers:
+            digests = readers.map(lambda number: blob_digest(table, number), range(shared, len(self._plan.videos)))
+            for video, digest in zip(written, digests, strict=True):
+                if digest != video.sha256:
+                    raise self._other_bytes(video, digest)
+
+    def _other_bytes(self, video: PlannedVideo, stored: str) -> IngestError:
+        """Who is to blame: the source, when it is not what was announced, else what was written."""
+        path = self._origins[video.origin].video(video.path)
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == stored:
+                return ConversionError(f"{path} is not the file that was announced; upload it again")
+        return ReadBackError(f"{video.path} was read back with other bytes than were uploaded")
 
     def _compare_meta(self) -> None:
         for row in self._open("meta").to_table().to_pylist():

@@ -262,6 +262,7 @@ class TestFileArtefacts:
         assert files.look("lab", "j-1", str(home), [("w", 2)]) == Look(seen=True)
         assert "2 bytes, 3 were" in str(files.look("lab", "j-1", str(home), [("w", 3)]).problem)
         assert "not there" in str(files.look("lab", "j-1", str(home), [("x", 3)]).problem)
+        assert "climbs out" in str(files.look("lab", "j-1", str(home), [("../x", 3)]).problem)
         for uri in (str(home), "s3://bucket/x", str(home / ".." / "j-2"), "\0"):
             assert not files.look("lab", "j-2" if uri == str(home) else "j-1", uri, [("w", 2)]).seen
 

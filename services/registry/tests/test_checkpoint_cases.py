@@ -212,6 +212,14 @@ class TestPreview:
         assert found["saves"][0]["status"] == "not verified"
         assert [work.kind for work in registry.work] == [VERIFY]
 
+    def test_asks_as_the_job_would(self, registry: Registry, tmp_path: Path) -> None:
+        """Without other words the preview asks with what the job has pinned, and a save of other data is refused."""
+        made = Compatibility(datasets=("dataset:pick@v7",))
+        seen(registry, put(tmp_path / "000500", lerobot(500)), 500, compatibility=made)
+        found = preview(registry)
+        assert (found["mode"], found["wanted"]["datasets"]) == ("refused", ["dataset:pick@v1"])
+        assert "pick@v7 → dataset:pick@v1" in skipped(found)[500]
+
     def test_name_and_unknown(self, registry: Registry) -> None:
         """A job by its name is its latest run; an unknown one is refused with close matches."""
         assert registry.ask("resume-preview", job="reach")["job"] == "reach-1"

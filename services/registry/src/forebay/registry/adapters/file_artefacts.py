@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+from forebay.registry.domain.checkpoint_layout import unsafe_path
 from forebay.registry.ports import Look
 
 
@@ -24,12 +25,18 @@ class FileArtefacts:
         if not any(folder.is_relative_to(root) for root in roots):
             return Look(seen=False)
         try:
-            for path, size in files:
-                there = (folder / path).stat().st_size
-                if there != size:
-                    return Look(seen=True, problem=f"{path} has {there} bytes, {size} were recorded")
-        except FileNotFoundError as error:
-            return Look(seen=True, problem=f"{error.filename} is not there any more")
+            problems = (_problem(folder, path, size) for path, size in files)
+            return Look(seen=True, problem=next((one for one in problems if one is not None), None))
         except OSError:
             return Look(seen=False)
-        return Look(seen=True)
+
+
+def _problem(folder: Path, path: str, size: int) -> str | None:
+    """What is wrong with one file; raises OSError when the storage does not say."""
+    if (why := unsafe_path(path)) is not None:
+        return f"{path[:80]!r}: {why}"
+    try:
+        there = (folder / path).stat().st_size
+    except FileNotFoundError:
+        return f"{folder / path} is not there any more"
+    return None if there == size else f"{path} has {there} bytes, {size} were recorded"

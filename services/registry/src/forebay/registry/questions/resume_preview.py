@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from forebay.registry.commands.resume_point import result_of, saves_of, suspects_of, wanted_of
@@ -24,7 +25,7 @@ def resume_preview(state: State, request: Request) -> dict[str, Any]:
     numbers = [number for number, _ in attempts_of(state, project, job)]
     attempt = optional_number(request, "attempt") or max(numbers, default=0) + 1
     saves = _with_foreign(state, project, saves_of(state, project, job), request.args.get("checkpoint"))
-    wanted = wanted_of(state, request, job, attempt)
+    wanted = wanted_of(state, replace(request, args=_completed(state, request, job)), job, attempt)
     point = decide_resume(saves, wanted, suspects_of(state, project, job))
     waiting = sorted(save.id for save in saves if save.status is None)
     return {
@@ -36,6 +37,15 @@ def resume_preview(state: State, request: Request) -> dict[str, Any]:
         "complete": not waiting,
         "missing": [{"id": f"{CHECKPOINT}:{one}", "reason": "its files are not checked yet"} for one in waiting],
     }
+
+
+def _completed(state: State, request: Request, job: str) -> dict[str, Any]:
+    """What the job itself would ask with, where the question does not say otherwise."""
+    node = get(state, request.project, job_id(job))
+    pinned = [one["pinned"] for one in shown(node, "inputs", []) if one["kind"] == "dataset"]
+    own = {"datasets": pinned, "code_revision": shown(node, "code_revision")}
+    given = request.args.get("compatibility") or {}
+    return {**request.args, "compatibility": {**own, **given} if isinstance(given, dict) else given}
 
 
 def _job(state: State, project: str, wanted: str) -> str:

@@ -29,11 +29,7 @@ def definition() -> Service:
             "untag": tagging.untag,
             "waive": waiving.waive,
             "register": registering.register,
-            "derive": version_commands.derive,
-            "compact": version_commands.compact,
-            "withdraw": version_commands.withdraw,
-            "check": version_commands.check,
-            "cleanup": version_commands.cleanup,
+            **version_commands.COMMANDS,
         },
         questions={
             "datasets": questions.datasets,

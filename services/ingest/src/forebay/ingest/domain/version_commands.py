@@ -5,7 +5,7 @@ Decided from the state alone; what follows is long work or an event.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from forebay.contracts.errors import InvalidNameError
@@ -19,7 +19,7 @@ from forebay.ingest.domain.membership import holds, leave_out, members
 from forebay.ingest.domain.resolve import unusable
 from forebay.ingest.domain.tagging import find_dataset, find_version, reason_of
 from forebay.runtime.errors import Refused
-from forebay.runtime.machine import Emit, Outcome, Pending, Request, Work
+from forebay.runtime.machine import Command, Emit, Outcome, Pending, Request, Work
 from forebay.runtime.state import State
 
 MAX_RANGES = 2500
@@ -309,3 +309,12 @@ def _uses_of_job(state: State, lease: Lease, *, lineage: bool) -> Iterator[str]:
     if not lineage:
         models = state.find(Model, "job_key", place(lease.project, lease.job))
         yield from (f"model {model.name}@v{model.number} was trained on it" for model in models)
+
+
+COMMANDS: Mapping[str, Command] = {
+    "derive": derive,
+    "compact": compact,
+    "withdraw": withdraw,
+    "check": check,
+    "cleanup": cleanup,
+}

@@ -13,7 +13,7 @@ MEMBER_TESTS := $(wildcard contracts/tests runtime/tests sdk/tests deploy/local/
 DATASET ?=
 KILLS ?= 1000
 
-.PHONY: help setup demo test verify format generate chaos bench-bus bench-rebuild bench-ingest picture clean
+.PHONY: help setup demo test verify format generate chaos bench-bus bench-rebuild bench-ingest bench-registry picture clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ bench-rebuild: setup ## Fold the registry's documents from a log, one JSON line 
 
 bench-ingest: setup ## Validate and convert against copying, hashing and decoding; DATASET=folder BYTES=2e9 for a large one
 	@$(RUN) python -m tests.performance.bench_ingest $(if $(DATASET),--dataset "$(DATASET)") $(if $(BYTES),--bytes $(BYTES))
+
+bench-registry: setup ## Rebuild and questions of the registry against plain SQLite edges; SCALE=1 is 100,000 episodes
+	@$(RUN) python -m tests.performance.bench_registry $(if $(SCALE),--scale $(SCALE))
 
 picture: setup ## Run the demo in a terminal of its own and draw it for the README
 	$(RUN) python examples/terminal_picture.py examples/demo.svg --sections 1 2 5 7 8 --lines 26 -- python examples/demo.py

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from forebay.ingest.adapters.pyav_video import scan_video
 from forebay.ingest.domain.collection_request import RequestError, parse_request
@@ -19,7 +21,7 @@ from forebay.ingest.inspection import inspect
 
 from . import lerobot_builder as lerobot
 from . import pictures_builder as pictures
-from .lerobot_builder import CAMERA, FIRST_DATA, Part
+from .lerobot_builder import CAMERA, EPISODES, FIRST_DATA, Part
 
 LENGTHS = (12, 10, 9)
 PARTS = tuple(Part(length=n, data=0, video=number) for number, n in enumerate(LENGTHS))
@@ -68,6 +70,39 @@ def stats(**values: Any) -> Callable[[Path], object]:
 
 def still(seed: int, frames: int) -> list[pictures.Picture]:
     return [pictures.scene(seed, 1)[0]] * frames
+
+
+def add_column(root: Path, file: str, name: str, values: Any) -> None:
+    pq.write_table(pq.read_table(root / file).append_column(name, values), root / file)
+
+
+def drop_column(root: Path, file: str, name: str) -> None:
+    pq.write_table(pq.read_table(root / file).drop_columns([name]), root / file)
+
+
+def recast(root: Path, file: str, name: str, kind: Any) -> None:
+    table = pq.read_table(root / file)
+    at = table.column_names.index(name)
+    pq.write_table(table.set_column(at, name, table.column(name).cast(kind)), root / file)
+    lerobot.change_feature(root, name, dtype="float64")
+
+
+def add_features(root: Path, features: dict[str, tuple[str, Any, Any]]) -> None:
+    """Columns of one value per row, declared in info.json."""
+    document = json.loads((root / "meta/info.json").read_text())
+    for name, (dtype, kind, value) in features.items():
+        document["features"][name] = {"dtype": dtype, "shape": [1], "names": None}
+        add_column(root, FIRST_DATA, name, pa.array([value] * sum(LENGTHS), kind))
+    (root / "meta/info.json").write_text(json.dumps(document))
+
+
+def at_2997(root: Path) -> None:
+    lerobot.change_info(root, fps=29.97)
+    lerobot.change_column(root, FIRST_DATA, "timestamp", lambda row: row["frame_index"] / 29.97)
+    stop = f"videos/{CAMERA}/to_timestamp"
+    lerobot.change_column(root, EPISODES, stop, lambda row: row["length"] / 29.97)
+    for number, length in enumerate(LENGTHS):
+        pictures.write(root / video(number), pictures.scene(number, length), fps=29.97)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +177,12 @@ CASES = {
         outcome="accept_with_warning",
         says="file-007.mp4",
     ),
+    "one frame too many": Case(
+        breaks=show(1, pictures.scene(1, 11)),
+        told={"LR-VIDEO-005": None},
+        outcome="accept_with_warning",
+        says="1 of 11 frames belong to no episode",
+    ),
     "too few names": Case(
         breaks=lambda root: lerobot.change_feature(root, "action", names=["a", "b"]),
         told={"LR-META-006": None},
@@ -200,6 +241,32 @@ def test_good_pictures_pass(tmp_path: Path) -> None:
     assert inspect(build(tmp_path)).report.breaches == ()
 
 
+def test_a_window_that_starts_a_frame_early(tmp_path: Path) -> None:
+    """Two episodes that need the same picture are told, as a warning, and whose picture it was."""
+    root = lerobot.build(tmp_path)
+    for side in ("from", "to"):
+        lerobot.change_cell(root, EPISODES, 1, f"videos/{CAMERA}/{side}_timestamp", 0.5 if side == "from" else 1.0)
+    found = [(b.rule.id, b.severity, b.episodes) for b in inspect(root).report.breaches]
+    assert ("LR-VIDEO-003", "warning", (1,)) in found
+    assert all(severity == "warning" for _, severity, _ in found)
+
+
+def test_cut_is_not_damaged(tmp_path: Path) -> None:
+    """`truncated` only when every error is a missing end and nothing is left; a damaged file is rejected."""
+    for name, spoil in (
+        ("truncated", lambda root: lerobot.cut(root, FIRST_DATA)),
+        ("truncated", lambda root: lerobot.cut(root, lerobot.FIRST_VIDEO)),
+        ("reject", lambda root: (root / FIRST_DATA).write_bytes(b"PAR1" + b"\0" * 400 + b"PAR1")),
+        ("reject", lambda root: (root / lerobot.FIRST_VIDEO).write_bytes(b"")),
+    ):
+        root = lerobot.build(tmp_path / str(len(list(tmp_path.iterdir()))), (Part(length=12, data=0, video=0),))
+        spoil(root)
+        assert inspect(root).report.outcome == name
+    root = lerobot.build(tmp_path / "more")
+    lerobot.cut(root, lerobot.SECOND_VIDEO)
+    assert inspect(root).report.outcome == "reject"
+
+
 HABITS: dict[str, Callable[[Path], object]] = {
     "B-frames": show(1, pictures.scene(1, 10), options={"bf": "3", "g": "10", "preset": "medium"}),
     "a sound track": show(1, pictures.scene(1, 10), audio=True),
@@ -214,6 +281,18 @@ HABITS: dict[str, Callable[[Path], object]] = {
     "names in a list of lists": lambda root: lerobot.change_feature(root, "action", names=[["a", "b", "c"]]),
     "one name per axis": lambda root: lerobot.change_feature(root, "action", names=["joint"]),
     "no names": lambda root: lerobot.change_feature(root, "action", names=None),
+    "flags and words beside the numbers": lambda root: add_features(
+        root,
+        {
+            "next.done": ("bool", pa.bool_(), False),
+            "note": ("string", pa.string(), "a"),
+            "reward": ("float64", pa.float64(), 0.5),
+        },
+    ),
+    "columns that nobody declares": lambda root: add_column(root, FIRST_DATA, "debug", pa.array(range(sum(LENGTHS)))),
+    "timestamps in float64": lambda root: recast(root, FIRST_DATA, "timestamp", pa.float64()),
+    "no task texts in the episode table": lambda root: drop_column(root, EPISODES, "tasks"),
+    "a rate that is no whole number": at_2997,
     "splits side by side": lambda root: lerobot.change_info(root, splits={"train": "0:2", "test": "2:3"}),
 }
 

@@ -17,7 +17,7 @@ from forebay.contracts.v1.datasets import (
     LeaseRefused,
 )
 from forebay.ingest import questions
-from forebay.ingest.domain import registering
+from forebay.ingest.domain import registering, version_commands
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import NothingPending
 
@@ -233,3 +233,20 @@ async def test_the_policy_of_the_project_counts(place: Place, tmp_path: Path) ->
     _ask(place, source, "request-2")
     await place.work()
     assert len(place.log.of(DatasetVersionCommitted)) == 1
+
+
+async def test_a_removed_version_takes_its_links_along_and_nothing_else(place: Place, tmp_path: Path) -> None:
+    """Clean-up frees nothing of the owner's."""
+    source = lerobot.build(tmp_path / "source")
+    _ask(place, source)
+    await place.work()
+    lerobot.change_cell(source, FIRST_DATA, 0, "action", [7.0, 0.0, 0.0])
+    _ask(place, source, "request-2")
+    await place.work()
+    before = _tree(source)
+    asked = request({"dataset": DATASET, "reason": "old"}, "request-3")
+    result = place.log.command(version_commands.cleanup(place.log.state, NothingPending(), asked))
+    await place.work()
+    assert [(line["number"], line["bytes"]) for line in result["removed"]] == [(1, 0)]
+    assert [path.name for path in (tmp_path / "registered" / PROJECT / DATASET).iterdir()] == ["v2"]
+    assert _tree(source) == before

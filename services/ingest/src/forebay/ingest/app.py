@@ -54,19 +54,17 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     from forebay.ingest.workers.register import Registrar  # noqa: PLC0415
     from forebay.ingest.workers.validate import Validator  # noqa: PLC0415
 
-    pool = settings.pool_folder
+    pool, registered = settings.pool_folder, settings.home.absolute() / "registered"
     landings = LandingFolders(pool)
     return {
         VALIDATE: Validator(landings, ReportFiles(pool), settings.policy_folder),
         CONVERT: Converter(landings, pool / "datasets"),
-        registering.REGISTER: Registrar(
-            ReportFiles(pool), settings.home.absolute() / "registered", settings.policy_folder
-        ),
+        registering.REGISTER: Registrar(ReportFiles(pool), registered, settings.policy_folder),
         DERIVE: Deriver(landings, pool / "datasets"),
         LEASE: leases.lease,
         RELEASE: leases.release,
         CHECK: leases.check,
-        REMOVE: leases.Remover(pool / "datasets"),
+        REMOVE: leases.Remover(pool / "datasets", registered),
     }
 
 

@@ -267,7 +267,8 @@ def cleanup(state: State, pending: Pending, request: Request) -> Outcome:
         users = list(_users(state, pending, dataset, version, lineage=bool(request.args.get("lineage"))))
         if isinstance(below, int) and version.number >= below:
             users.append(f"not below v{below}")
-        line = {"number": version.number, "root": version.root, "bytes": version.bytes}
+        freed = 0 if version.access_plan == "A" else version.bytes  # data in its own place is its owner's
+        line = {"number": version.number, "root": version.root, "bytes": freed}
         if users:
             kept.append({**line, "because": users})
             continue

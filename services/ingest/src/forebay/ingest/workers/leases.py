@@ -95,15 +95,23 @@ async def check(item: WorkItem, context: WorkContext) -> Iterable[Emit]:
 
 @dataclass(frozen=True, slots=True)
 class Remover:
-    """Deletes the folders of removed versions; never one outside `datasets`."""
+    """Deletes the folders of removed versions: never one outside `datasets`, or of data in its own place, `registered`."""
 
     datasets: Path
+    registered: Path
+    """Lists of files and links; the data that they lead to is its owner's."""
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         key = version_key(item.project, str(item.payload["dataset"]), int(item.payload["number"]))
         version = await context.get(Version, key)
-        own = self.datasets / item.project / str(item.payload["dataset"]) / f"v{item.payload['number']}"
-        if version is None or version.removed is None or local_path(version.root) != own or own.is_symlink():
+        if version is None or version.removed is None:
+            return ()
+        in_place = version.access_plan == "A"
+        folder = self.registered if in_place else self.datasets
+        own = folder / item.project / version.dataset / f"v{version.number}"
+        listed = local_path(version.checksums_uri) if in_place else None
+        there = listed.parent if listed is not None else local_path(version.root)
+        if there != own or own.is_symlink():
             return ()
         await asyncio.to_thread(_remove, own)
         return ()

@@ -6,7 +6,6 @@ in decoders, like everything from outside.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,9 +87,12 @@ def _loose_shots(inspection: Inspection, folder: DatasetFolder, pool: Decoders) 
     wanted: list[tuple[int, str, list[int]]] = []
     for breach in inspection.report.breaches:
         path = _path(folder, breach.file or "")
-        if breach.file and breach.file.endswith(".mp4") and path is not None and breach.episodes and breach.feature:
-            tasks.append(Task(function=plot_data.read_pictures, arguments=(path, breach.file, [0.0, math.inf])))
-            wanted.append((breach.episodes[0], breach.feature, [0, 1]))
+        if not breach.file or not breach.file.endswith(".mp4") or not breach.episodes or not breach.feature:
+            continue
+        shown = (breach.episodes[0], breach.feature, [0])
+        if path is not None and shown not in wanted:
+            tasks.append(Task(function=plot_data.read_pictures, arguments=(path, breach.file, [0.0])))
+            wanted.append(shown)
     return _taken(pool, tasks[:_EPISODES], wanted[:_EPISODES])
 
 

@@ -25,7 +25,7 @@ _WORDS = {
     "accept": "every episode may enter a dataset version",
     "accept_with_warning": "every episode may enter a dataset version; read the warnings",
     "hold": "a person has to look before it may be used",
-    "reject": "it may not be used as it is; episodes without a finding are good",
+    "reject": "it may not be used as it is; the accepted episodes are good",
     "incomplete": "files are missing in our copy; the source may still have them",
     "empty": "0 episodes recorded yet",
     "truncated": "files were cut off and nothing usable is left; upload them again",
@@ -93,7 +93,7 @@ def _head(name: str, report: Report, info: Info | None) -> str:
     return (
         f'<h1>{text(name)}</h1><p class="soft">{text(report.format)}{robot}</p>'
         f'<div class="verdict"><span class="badge {text(report.outcome)}">{text(report.outcome.replace("_", " "))}</span>'
-        f"<span>{text(_WORDS[report.outcome])}</span></div>"
+        f"<span>{text(_WORDS[report.outcome] if counts['accepted'] else _WORDS[report.outcome].partition(';')[0])}</span></div>"
         f'<div class="tiles">{boxes}</div>'
     )
 

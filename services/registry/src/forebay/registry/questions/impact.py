@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay.registry.domain.graph import children, get
+from forebay.registry.domain.graph import children, get, has_children
 from forebay.registry.domain.names import CHANNELS, resolve
 from forebay.registry.domain.nodes import (
     CHECKPOINT,
@@ -81,7 +81,9 @@ def impact(lists: EpisodeLists) -> Question:
             "node": node_json(node_id, node),
             "tree": tree,
             "counts": {kind: len(several) for kind, several in sorted(grouped.items())},
-            "reached": {kind: several[:listed] for kind, several in sorted(grouped.items())},
+            "reached": {
+                kind: [_filled(walk, one) for one in several[:listed]] for kind, several in sorted(grouped.items())
+            },
             "live": _live(walk),
             "complete": not walk.missing,
             "missing": walk.missing,
@@ -100,18 +102,32 @@ def _brief(walk: _Walk, node_id: str) -> dict[str, Any]:
     }
 
 
+def _filled(walk: _Walk, brief: dict[str, Any]) -> dict[str, Any]:
+    """With title and state: of a thousand saves that are only counted, nobody sees them."""
+    if "title" not in brief:
+        brief |= _brief(walk, brief["id"])
+    return brief
+
+
 def _children(walk: _Walk, node_id: str) -> list[dict[str, Any]]:
     """The nodes below, each with its own. A save that led to nothing is counted, not drawn."""
     found: list[dict[str, Any]] = []
     idle = hidden = 0
     for child, extra in _next(walk, node_id):
         if child in walk.reached:
-            found.append({**walk.reached[child], "via": _via(walk, child, node_id), "repeated": True, "children": []})
+            found.append(
+                {
+                    **_filled(walk, walk.reached[child]),
+                    "via": _via(walk, child, node_id),
+                    "repeated": True,
+                    "children": [],
+                }
+            )
             continue
         if len(walk.reached) - walk.idle >= walk.nodes:
             walk.cut = True
             break
-        brief = {**_brief(walk, child), **extra}
+        brief = {"id": child, "kind": type_of(child), **extra}
         walk.reached[child] = brief
         below = _children(walk, child)
         if type_of(child) == CHECKPOINT and not below:
@@ -122,7 +138,7 @@ def _children(walk: _Walk, node_id: str) -> list[dict[str, Any]]:
             hidden += 1
             continue
         walk.drawn += 1
-        found.append({**brief, "via": _via(walk, child, node_id), "children": below})
+        found.append({**_filled(walk, brief), "via": _via(walk, child, node_id), "children": below})
     if idle:
         title = f"{idle} checkpoint{'s' if idle > 1 else ''} that led to nothing else"
         found.append({"id": f"{node_id}>checkpoints", "kind": "summary", "title": title, "count": idle, "children": []})
@@ -136,6 +152,8 @@ def _next(walk: _Walk, node_id: str) -> list[tuple[str, dict[str, Any]]]:
     kind = type_of(node_id)
     if kind == EPISODE:
         return _versions_with(walk, node_id)
+    if kind == CHECKPOINT and not has_children(walk.state, walk.project, node_id):
+        return []  # as most are: a look at one row instead of a page
     below = [child for child in children(walk.state, walk.project, node_id) if type_of(child) != CONTRADICTION]
     below.sort(key=lambda child: type_of(child) != RELEASE)  # drawn at the model, not below its evaluation
     if kind != DATASET or node_id not in walk.index:

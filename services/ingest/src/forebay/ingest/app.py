@@ -50,7 +50,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     from forebay.ingest.adapters.report_files import ReportFiles  # noqa: PLC0415
     from forebay.ingest.workers import leases  # noqa: PLC0415
     from forebay.ingest.workers.convert import Converter  # noqa: PLC0415
-    from forebay.ingest.workers.derive import Deriver  # noqa: PLC0415
+    from forebay.ingest.workers.derive import DerivedWriter  # noqa: PLC0415
     from forebay.ingest.workers.register import Registrar  # noqa: PLC0415
     from forebay.ingest.workers.validate import Validator  # noqa: PLC0415
 
@@ -60,7 +60,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
         VALIDATE: Validator(landings, ReportFiles(pool), settings.policy_folder),
         CONVERT: Converter(landings, pool / "datasets"),
         registering.REGISTER: Registrar(ReportFiles(pool), registered, settings.policy_folder),
-        DERIVE: Deriver(landings, pool / "datasets"),
+        DERIVE: DerivedWriter(landings, pool / "datasets"),
         LEASE: leases.lease,
         RELEASE: leases.release,
         CHECK: leases.check,

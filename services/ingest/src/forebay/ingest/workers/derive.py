@@ -33,7 +33,7 @@ from forebay.runtime.work import WorkContext, WorkItem
 
 
 @dataclass(frozen=True, slots=True)
-class Deriver:
+class DerivedWriter:
     """Writes one derived version."""
 
     landings: LandingFolders

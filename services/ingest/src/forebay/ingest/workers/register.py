@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.contracts.v1.datasets import DatasetRegistrationFailed, DatasetVersionCommitted
-from forebay.contracts.v1.episodes import Finding
+from forebay.contracts.v1.episodes import EpisodeAccepted, Finding
 from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.registered_place import RegisteredRoot, describe_files, write_root
 from forebay.ingest.adapters.report_files import ReportFiles
@@ -69,7 +69,7 @@ class Registrar:
             answer = await asyncio.to_thread(self._register, wish, tell, policy)
             if answer.made is not None:
                 tell.done(version=wish.version, episodes=len(answer.report.episodes))
-                return [_committed(wish, answer, answer.made)]
+                return [*_verdicts(wish, answer.report), _committed(wish, answer, answer.made)]
             failed = await asyncio.to_thread(self._refusal, wish, answer.report)
         except StorageUnavailableError as error:
             raise RetryLater(_WAIT_S, str(error)) from error
@@ -111,6 +111,29 @@ class Registrar:
         )
 
 
+def _verdicts(wish: Registration, report: Report) -> list[Emit]:
+    """Lineage knows episodes by their verdicts; these came by a registration instead of an upload."""
+    spread = report.breaches_by_episode()
+    return [
+        Emit(
+            project=wish.project,
+            body=EpisodeAccepted(
+                episode=(id_ := episode_id(wish.project, wish.dataset, wish.id, episode.index)),
+                upload=wish.id,
+                dataset=wish.dataset,
+                source_index=episode.index,
+                length=episode.frames,
+                rules_version=RULES_VERSION,
+                tasks=episode.tasks,
+                warnings=report.findings_of(episode.index, spread.get(episode.index, [])),
+                sha256=episode.digest,
+            ),
+            dedupe=(id_,),
+        )
+        for episode in report.episodes
+    ]
+
+
 def _committed(wish: Registration, answer: _Answer, made: RegisteredRoot) -> Emit:
     number = wish.version or 0
     body = DatasetVersionCommitted(
@@ -125,6 +148,7 @@ def _committed(wish: Registration, answer: _Answer, made: RegisteredRoot) -> Emi
         bytes=made.bytes,
         manifest_sha256=made.manifest.sha256,
         checksums=made.manifest,
+        uploads=(wish.id,),
         source_ref=wish.uri,
         source_revision=answer.revision,
         rules_version=RULES_VERSION,

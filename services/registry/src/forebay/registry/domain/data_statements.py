@@ -26,6 +26,14 @@ def upload_started(body: episodes.UploadStarted) -> list[Statement]:
     return [(f"{UPLOAD}:{body.upload}", values, ())]
 
 
+def registration_requested(body: datasets.DatasetRegistrationRequested) -> list[Statement]:
+    """Data that stays where it lies came in by its registration, as other data by its upload."""
+    values = known(
+        dataset=body.dataset, source_ref=body.uri, source_revision=body.revision, endpoint=body.endpoint, by=body.by
+    )
+    return [(f"{UPLOAD}:{body.registration}", values, ())]
+
+
 def upload_finished(body: episodes.UploadFinished) -> list[Statement]:
     values = {
         "dataset": body.dataset,

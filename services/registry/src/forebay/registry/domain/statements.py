@@ -15,6 +15,7 @@ from forebay.registry.domain.relations import Statement
 
 STATEMENTS: dict[type[EventBody], Callable[[Any], list[Statement]]] = {
     episodes.UploadStarted: data_statements.upload_started,
+    datasets.DatasetRegistrationRequested: data_statements.registration_requested,
     episodes.EpisodeUploaded: data_statements.episode_uploaded,
     episodes.UploadFinished: data_statements.upload_finished,
     episodes.EpisodeAccepted: data_statements.episode_accepted,
@@ -69,7 +70,6 @@ NOT_LINEAGE: dict[str, str] = {
     "RuleWaived": "a rule's waiver is ingest's; the episodes it let in are named by the version",
     "DatasetDerivationRequested": "the version that answers it says what it was made of",
     "DatasetDerivationFailed": "no version came of it",
-    "DatasetRegistrationRequested": "the version that answers it says where it lies",
     "DatasetRegistrationFailed": "no version came of it",
     "LeaseRefused": "the job has no inputs yet",
     "LeaseReleased": "the inputs stay what they were",

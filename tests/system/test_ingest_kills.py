@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.ingest_kills import run_kills
 
-KILLS = 6
+KILLS = 4
 
 
 @pytest.mark.chaos

@@ -71,11 +71,13 @@ def test_a_path_that_does_not_exist(app: typer.Typer, tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_dataset(app: typer.Typer, tmp_path: Path) -> None:
-    """Exit 2: only folders are read."""
+    """A file gets a verdict like any other place: rejected, and why."""
     (tmp_path / "a.mcap").write_bytes(b"\x89MCAP0\r\n")
     found = runner.invoke(app, ["validate", str(tmp_path / "a.mcap"), "--json"])
-    assert found.exit_code == 2
-    assert "is not a folder" in found.output
+    assert found.exit_code == 1
+    document = json.loads(found.stdout)
+    assert document["outcome"] == "reject"
+    assert [finding["rule"] for finding in document["findings"]] == ["LR-FORMAT-001"]
 
 
 def test_the_rules(app: typer.Typer) -> None:

@@ -27,9 +27,8 @@ def open_place(place: Place, settings: S3Settings) -> Iterator[DatasetFolder]:
         with tempfile.TemporaryDirectory(prefix="forebay-s3-") as workspace:
             yield ObjectFolder(S3Objects(place, settings), Path(workspace))
         return
-    if not place.is_dir():
-        text = f"{place} is not a folder" if place.exists() else f"{place} does not exist"
-        msg = f"{text}; give the folder that contains meta/info.json"
+    if not place.exists():
+        msg = f"{place} does not exist; give the folder that contains meta/info.json"
         raise PlaceUnknownError(msg)
     yield DatasetFolder(find_snapshot(place))
 

@@ -24,7 +24,7 @@ from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.domain.rules import RULES
 from forebay.ingest.domain.signals import EpisodeScan, RowBlock, VectorBlock, check_signals
 from forebay.ingest.errors import UnsafePathError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from . import lerobot_builder as lerobot
@@ -134,6 +134,7 @@ def _block(rows: slice, times: Any, values: Any) -> RowBlock:
     )
 
 
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), length=st.integers(1, 30))
 def test_a_scan_does_not_depend_on_how_rows_are_cut(data: st.DataObject, length: int) -> None:
     """Blocks of any size give the same findings as one block."""

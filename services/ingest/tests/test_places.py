@@ -150,5 +150,5 @@ class TestNaming:
 
     def test_what_does_not_exist(self, tmp_path: Path) -> None:
         """Said with what to give instead."""
-        with pytest.raises(PlaceUnknownError, match="does not exist; give the folder that contains meta/info.json"):
+        with pytest.raises(PlaceUnknownError, match="does not exist; give the folder"):
             self._opened(tmp_path / "none")

@@ -7,6 +7,7 @@ one step of a client; a client without it is left as it is.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 _BLANK = " \t\n\r\x0b\x0c"
@@ -16,16 +17,24 @@ _BLANK = " \t\n\r\x0b\x0c"
 def parse_header_lines(raw: bytes) -> dict[str, str]:
     """`Name: value` per line; lines without a colon, or with a name that is no token, are passed over."""
     found: dict[str, str] = {}
-    for line in raw.decode("latin-1").split("\r\n"):
+    text = raw.decode("latin-1")
+    plain = text.isascii()
+    for line in text.split("\r\n"):
         name, colon, value = line.partition(":")
-        if not colon or not name.isascii():
+        if not colon or (token := _token(name)) is None:
             continue
-        token = name.strip(_BLANK)
-        if token and token.split() != [token]:
-            continue
-        text = value.strip(_BLANK)
-        found[token] = text if text.isascii() else text.encode("latin-1").decode("utf-8", "replace")
+        value = value.strip(_BLANK)
+        found[token] = value if plain or value.isascii() else value.encode("latin-1").decode("utf-8", "replace")
     return found
+
+
+@lru_cache(maxsize=1024)
+def _token(name: str) -> str | None:
+    """The name without blanks around it, or None when it is no token. Messages share a few dozen names."""
+    if not name.isascii():
+        return None
+    token = name.strip(_BLANK)
+    return None if token and token.split() != [token] else token
 
 
 def speed_up(client: Any) -> None:

@@ -85,6 +85,7 @@ class Bus:
 
     def __init__(self, url: str, source: Source, nkey_file: Path | None) -> None:
         self._source = source
+        self._closing = False
         self.connected = False
 
         async def up() -> None:
@@ -93,7 +94,8 @@ class Bus:
 
         async def down() -> None:
             self.connected = False
-            _log.warning("bus: connection lost; decided events wait in the outbox until it is back")
+            if not self._closing:
+                _log.warning("bus: connection lost; decided events wait in the outbox until it is back")
 
         async def trouble(error: Exception) -> None:
             _log.warning("bus: %s: %s", type(error).__name__, error)

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from forebay.contracts.parts import Part
 from forebay.contracts.v1.datasets import DatasetTagged
+from forebay.runtime.companion import Company
 from forebay.runtime.engine import FATAL_READS, MAX_WORK_FAILURES, Engine
 from forebay.runtime.errors import FencedError, Refused
+from forebay.runtime.health import Health
 from forebay.runtime.log import LogMessage
 from forebay.runtime.machine import Request, Service
 from forebay.runtime.rebuild import rebuild
@@ -304,3 +306,14 @@ async def test_other_parts_events_are_not_taken_for_own(tmp_path: Path) -> None:
     await engine.fold(log.messages)
     assert engine.service.part is Part.INGEST
     assert len(engine.outbox) == 1
+
+
+async def test_what_a_companion_says_again_is_said_once(tmp_path: Path) -> None:
+    """A fact about the world that is seen again after a restart is no second event; its state can be read."""
+    engine, store = await start(tmp_path / "state.sqlite")
+    company = Company(engine, Health("toy"))
+    await company.say(toy.tagged("lab", "pick", "fact"))
+    await company.say(toy.tagged("lab", "pick", "fact"))
+    assert len(engine.outbox) == 1
+    assert await company.read(lambda state: state.find(toy.Upload, "dataset", "pick")) == []
+    await store.close()

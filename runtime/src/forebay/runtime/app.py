@@ -11,7 +11,7 @@ import logging
 import signal
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from nats.errors import NoRespondersError
@@ -20,6 +20,7 @@ from forebay.runtime import health as health_module
 from forebay.runtime import telemetry
 from forebay.runtime.answers import Answers
 from forebay.runtime.bus import Bus
+from forebay.runtime.companion import Companion, Company
 from forebay.runtime.engine import Engine
 from forebay.runtime.errors import FencedError, RuntimeFailure, StoreNotFitError, Unreachable
 from forebay.runtime.health import Health
@@ -45,8 +46,13 @@ async def run_service(
     workers: Mapping[str, Worker],
     *,
     concurrency: Mapping[str, int] = _NO_CONCURRENCY,
+    companions: Sequence[Companion] = (),
 ) -> None:
-    """Run until cancelled. Raises when the service must not go on; its supervisor starts it again."""
+    """Run until cancelled. Raises when the service must not go on; its supervisor starts it again.
+
+    `companions` run beside the reader from the moment the log is folded: they watch the
+    world and say what they see. One that ends, ends the service.
+    """
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
@@ -81,6 +87,7 @@ async def run_service(
             answers=answers,
             lease=lease,
             workshop=Workshop(engine, bus, workers, concurrency),
+            companions=companions,
         )
 
 
@@ -93,6 +100,7 @@ async def _serve(
     answers: Answers,
     lease: asyncio.Task[None],
     workshop: Workshop,
+    companions: Sequence[Companion],
 ) -> None:
     name = engine.service.name
     await engine.open()
@@ -118,6 +126,7 @@ async def _serve(
         asyncio.create_task(reader.look_again(), name="look again"),
         asyncio.ensure_future(_raise(reader.failed)),
         asyncio.ensure_future(_raise(answers.broken)),
+        *(asyncio.ensure_future(companion(Company(engine, health))) for companion in companions),
     ]
     try:
         done, _ = await asyncio.wait(endless, return_when=asyncio.FIRST_COMPLETED)

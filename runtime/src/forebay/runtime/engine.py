@@ -28,7 +28,7 @@ from forebay.runtime.digest import store_digest
 from forebay.runtime.documents import D, decode_document
 from forebay.runtime.errors import Refused
 from forebay.runtime.log import LogMessage
-from forebay.runtime.machine import Emit, Outcome, Request, Service
+from forebay.runtime.machine import Action, Emit, Outcome, Request, Service
 from forebay.runtime.outbox import Outbox, identity_key
 from forebay.runtime.records import (
     READING,
@@ -40,7 +40,7 @@ from forebay.runtime.records import (
     Reading,
     WorkRecord,
 )
-from forebay.runtime.state import NotLoaded, WorkingSet
+from forebay.runtime.state import NotLoaded, State, WorkingSet
 from forebay.runtime.stores.port import Delete, Put, Store, WriteBatch
 
 _log = logging.getLogger(__name__)
@@ -394,6 +394,17 @@ class Engine:
     async def document(self, kind: type[D], key: str) -> D | None:
         async with self._turn():
             return await self._pure(lambda: self._set.get(kind, key))
+
+    async def read(self, question: Callable[[State], T]) -> T:
+        """The answer of a pure function of the state as it is now."""
+        async with self._turn():
+            return await self._pure(lambda: question(self._set))
+
+    async def say(self, actions: Iterable[Action]) -> None:
+        """Events about the world outside the log, and work that follows; said once, whatever asks again."""
+        async with self._turn() as batch:
+            await self.decisions.accept(batch, actions, Origin.of(None))
+            await self._write(batch, None)
 
     def _futures(self, identities: Iterable[str]) -> list[asyncio.Future[None]]:
         loop = asyncio.get_running_loop()

@@ -119,6 +119,24 @@ def test_there_is_room(place: Place) -> None:
     assert (place.pool.traits.cannot_prove is None) == (place.pool.traits.proof == "blocks")
 
 
+def test_facts_are_told(place: Place) -> None:
+    """Bytes and inodes of the disk, what the pool may hold, and that the disk takes files."""
+    facts = place.pool.facts()
+    assert facts.adapter == place.pool.traits.adapter
+    assert (facts.limit_bytes, facts.keep_free_ratio) == ((1 << 30, 0.05) if place.mount else (None, None))
+    for disk in facts.disks:
+        assert 0 < disk.free_bytes <= disk.total_bytes
+        assert disk.problem is None
+        assert not list(Path(disk.folder).glob(".forebay-probe-*"))
+
+
+def test_dropping_what_nobody_has(place: Place) -> None:
+    """Files that are gone, or were never warm, free nothing and are no error."""
+    write(place, "cold.bin", 3 * MIB)
+    cold = [planned_file("cold.bin", 3 * MIB), planned_file("gone.bin", 5)]
+    assert place.pool.drop(place.root, cold) == 0
+
+
 @pytest.fixture(scope="module")
 def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
     with mounted(tmp_path_factory.mktemp("juicefs")) as found:
@@ -153,6 +171,41 @@ if WHY_NO_FUSE is None:
         assert "is not in the cache folder" in found.missing[0].reason
         place.pool.fetch(place.root, file)
         assert verified_bytes(place, file) == 5 * MIB
+
+    def test_dropped_blocks_are_freed(mount: Mounted) -> None:
+        """Dropping frees exactly the blocks that no kept plan touches, the mount counts them no more, and they come back."""
+        place = Place(JuicefsPool(mount.mountpoint), mount.mountpoint, mount)
+        content = write(place, "dropped.bin", 8 * MIB).read_bytes()
+        whole = planned_file("dropped.bin", 8 * MIB)
+        shared = planned_file("dropped.bin", 8 * MIB, [ByteRange(3 * MIB + 1, 4 * MIB + 1)])
+        place.pool.fetch(place.root, whole)
+        used = place.pool.facts().used_bytes
+        before = mount.block_files()
+        freed = place.pool.drop(place.root, [whole], keep=[(place.root, [shared])])
+        assert 6 * MIB <= freed < 6.01 * MIB
+        assert len(before - mount.block_files()) == 6
+        assert verified_bytes(place, shared) == shared.planned_bytes
+        assert verified_bytes(place, whole) == 2 * MIB
+        assert place.pool.drop(place.root, [whole]) < 2.01 * MIB
+        assert verified_bytes(place, whole) == 0
+        now = place.pool.facts().used_bytes
+        assert used is not None
+        assert now is not None
+        assert used - now >= 8 * MIB
+        assert (place.root / "dropped.bin").read_bytes() == content
+        place.pool.fetch(place.root, whole)
+        assert verified_bytes(place, whole) == 8 * MIB
+
+    def test_blocks_of_hard_links_are_kept(mount: Mounted) -> None:
+        """Versions share files as hard links: a block is one block, whatever the file is called."""
+        place = Place(JuicefsPool(mount.mountpoint), mount.mountpoint, mount)
+        path = write(place, "first.bin", 2 * MIB)
+        (place.root / "second.bin").hardlink_to(path)
+        first, second = planned_file("first.bin", 2 * MIB), planned_file("second.bin", 2 * MIB)
+        place.pool.fetch(place.root, first)
+        assert verified_bytes(place, second) == 2 * MIB
+        assert place.pool.drop(place.root, [first], keep=[(place.root, [second])]) == 0
+        assert verified_bytes(place, second) == 2 * MIB
 
     def test_a_cut_block_does_not_count(mount: Mounted) -> None:
         """A block file that is shorter than its block is not warm."""

@@ -14,8 +14,9 @@ from forebay.cache.adapters.version_root import plan_folder
 from forebay.cache.app import definition
 from forebay.cache.domain.documents import Plan, place
 from forebay.cache.domain.plan import ByteRange, PlannedFile, planned_file
+from forebay.cache.domain.pool_facts import PoolFacts
 from forebay.cache.errors import PoolError
-from forebay.cache.ports import ChoosePool, Missing, Pool, PoolTraits, Residency
+from forebay.cache.ports import ChoosePool, Kept, Missing, Pool, PoolTraits, Residency
 from forebay.cache.workers.plan import PlanWorker
 from forebay.cache.workers.residency import CheckWorker
 from forebay.cache.workers.warm import WarmWorker
@@ -207,6 +208,14 @@ class Unreliable:
 
     def room_bytes(self) -> int:
         return 1 << 30
+
+    def drop(self, root: Path, files: Sequence[PlannedFile], *, keep: Sequence[Kept] = ()) -> int:  # noqa: ARG002
+        dropped = [file for file in files if file.path in self.kept]
+        self.kept -= {file.path for file in dropped}
+        return sum(file.planned_bytes for file in dropped)
+
+    def facts(self) -> PoolFacts:
+        return PoolFacts(adapter="unreliable", limit_bytes=1 << 30, used_bytes=0, keep_free_ratio=None, disks=())
 
 
 async def test_partial_until_everything_is_there(folder: Path, tmp_path: Path) -> None:

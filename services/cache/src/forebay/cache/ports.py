@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from forebay.cache.domain.plan import ByteRange, PlannedFile, ReadPlan
+from forebay.cache.domain.pool_facts import PoolFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,10 @@ class Residency:
     missing: tuple[Missing, ...]
 
 
+Kept = tuple[Path, Sequence[PlannedFile]]
+"""Root and files of a plan whose blocks stay."""
+
+
 class Pool(Protocol):
     """The place that jobs read from. Blocking; the workers call it from threads."""
 
@@ -65,6 +70,18 @@ class Pool(Protocol):
 
     def room_bytes(self) -> int:
         """How many more bytes the pool may take in before something has to go."""
+        ...
+
+    def drop(self, root: Path, files: Sequence[PlannedFile], *, keep: Sequence[Kept] = ()) -> int:
+        """Free what is held for these ranges, but no block that a kept plan touches; returns bytes freed.
+
+        Files that are gone are no error: nobody can read them. Afterwards `check` says
+        of every dropped block that it is missing. A pool that holds nothing frees nothing.
+        """
+        ...
+
+    def facts(self) -> PoolFacts:
+        """Bytes, inodes and limits as they are now; `domain.pool_facts.concerns` judges them."""
         ...
 
 

@@ -5,14 +5,17 @@ Used where FUSE does not work, and for files outside the JuiceFS mount.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 from forebay.cache.domain.plan import DEFAULT_BLOCK_BYTES, ByteRange, PlannedFile, merge_ranges
+from forebay.cache.domain.pool_facts import CacheDisk, PoolFacts
 from forebay.cache.errors import DataChangedError, DataUnreadableError
-from forebay.cache.ports import Missing, PoolTraits, Residency
+from forebay.cache.ports import Kept, Missing, PoolTraits, Residency
 
 CANNOT_PROVE = (
     "a plain folder keeps no record of what is in memory or on a local disk: "
@@ -42,6 +45,15 @@ class FolderPool:
 
     def room_bytes(self) -> int:
         return room_on_disk(self._folder)
+
+    def drop(self, root: Path, files: Sequence[PlannedFile], *, keep: Sequence[Kept] = ()) -> int:  # noqa: ARG002 the port's words
+        """The files are the data itself, no copy of it: nothing is freed."""
+        return 0
+
+    def facts(self) -> PoolFacts:
+        return PoolFacts(
+            adapter="folder", limit_bytes=None, used_bytes=None, keep_free_ratio=None, disks=(disk_of(self._folder),)
+        )
 
     def _check_one(self, path: Path, file: PlannedFile) -> Residency:
         check_size(path, file)
@@ -74,6 +86,30 @@ def check_size(path: Path, file: PlannedFile) -> None:
     if size != file.size:
         msg = f"{path} has {size:,} bytes, it had {file.size:,} when it was planned"
         raise DataChangedError(msg)
+
+
+def disk_of(folder: Path) -> CacheDisk:
+    """The file system of a folder, and whether it takes a file now."""
+    told = os.statvfs(folder)
+    probe = folder / f".forebay-probe-{uuid.uuid4().hex}"
+    problem: str | None = None
+    try:
+        with probe.open("wb") as file:
+            file.write(b"forebay" * 512)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        problem = error.strerror or str(error)
+    with contextlib.suppress(OSError):
+        probe.unlink()
+    return CacheDisk(
+        folder=str(folder),
+        total_bytes=told.f_blocks * told.f_frsize,
+        free_bytes=told.f_bavail * told.f_frsize,
+        total_inodes=told.f_files or None,
+        free_inodes=told.f_favail if told.f_files else None,
+        problem=problem,
+    )
 
 
 def room_on_disk(folder: Path) -> int:

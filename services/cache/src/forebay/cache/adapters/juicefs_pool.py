@@ -19,11 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay.cache.adapters.folder_pool import check_size, room_on_disk
+from forebay.cache.adapters.folder_pool import check_size, disk_of, room_on_disk
 from forebay.cache.adapters.juicefs_volume import program
 from forebay.cache.domain.plan import ByteRange, PlannedFile, merge_ranges
+from forebay.cache.domain.pool_facts import PoolFacts
 from forebay.cache.errors import PoolError
-from forebay.cache.ports import Missing, PoolTraits, Residency
+from forebay.cache.ports import Kept, Missing, PoolTraits, Residency
 
 READERS = 8
 """Reads in flight; the mount downloads blocks in parallel behind them."""
@@ -98,7 +99,39 @@ class JuicefsPool:
         mount = self._mount()
         return min(mount.capacity_bytes, *(room_on_disk(folder) for folder in mount.cache_dirs))
 
+    def drop(self, root: Path, files: Sequence[PlannedFile], *, keep: Sequence[Kept] = ()) -> int:
+        mount = self._mount()
+        there = [(root / file.path, file) for file in files if (root / file.path).exists()]
+        kept = [(place / file.path, file) for place, held in keep for file in held if (place / file.path).exists()]
+        blocks = self._locate([path for path, _ in (*there, *kept)])
+        stay = {block.name for path, file in kept for block in blocks[path] if _touched(block, file.spans)}
+        freed, whole = 0, []
+        for path, file in there:
+            doomed = [one for one in blocks[path] if one.name not in stay and _touched(one, file.spans)]
+            freed += sum(_take_out(mount, block) for block in doomed)
+            if not any(_lies_in(mount, block) for block in blocks[path]):
+                whole.append(path)
+        _forget(whole)
+        return freed
+
+    def facts(self) -> PoolFacts:
+        mount = self._mount()
+        return PoolFacts(
+            adapter="juicefs",
+            limit_bytes=mount.capacity_bytes,
+            used_bytes=self._used_bytes(),
+            keep_free_ratio=mount.keep_free_ratio,
+            disks=tuple(disk_of(folder) for folder in mount.cache_dirs),
+        )
+
     # how
+
+    def _used_bytes(self) -> int | None:
+        for line in (self._mountpoint / ".stats").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "juicefs_blockcache_bytes":
+                return int(float(value))
+        return None
 
     def _mount(self) -> _Mount:
         """Ask the mount itself: the answer is also the proof that it works."""
@@ -231,6 +264,34 @@ def _is_cached(mount: _Mount, block: Block) -> bool:
     return False
 
 
+def _lies_in(mount: _Mount, block: Block) -> bool:
+    """Whether anything of the block lies in the cache, whole or not."""
+    return bool(block.name) and any((folder / "raw" / block.name).exists() for folder in mount.cache_dirs)
+
+
+def _take_out(mount: _Mount, block: Block) -> int:
+    """Delete the block's file; the mount finds it missing and asks its origin the next time."""
+    freed = 0
+    for folder in mount.cache_dirs if block.name else ():
+        path = folder / "raw" / block.name
+        try:
+            size = path.stat().st_size
+            path.unlink()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            msg = f"{path} cannot be deleted to make room: {error}"
+            raise PoolError(msg) from error
+        freed += size
+    return freed
+
+
+def _forget(paths: Sequence[Path]) -> None:
+    """Make the mount stop counting the blocks of files that nothing is left of; it would find out within the hour."""
+    for start in range(0, len(paths), _FILES_PER_CALL):
+        _run_juicefs("warmup", "--evict", *(str(path) for path in paths[start : start + _FILES_PER_CALL]))
+
+
 def _why_missing(mount: _Mount, block: Block) -> str:
     for folder in mount.cache_dirs:
         told = os.statvfs(folder)
@@ -242,24 +303,31 @@ def _why_missing(mount: _Mount, block: Block) -> str:
 
 def _ask_blocks(paths: Sequence[Path]) -> list[tuple[Block, ...]]:
     """Run `juicefs info` and read its tables of objects, one per path in the order asked."""
-    done = subprocess.run(  # noqa: S603 our own program, no shell
-        [program(), "info", *(str(path) for path in paths)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=_INFO_SECONDS,
-    )
-    if done.returncode != 0:
-        told = " ".join(done.stderr.strip().splitlines()[-2:])
-        msg = f"'juicefs info' failed for {paths[0]} and {len(paths) - 1} more: {told}"
-        raise PoolError(msg)
-    tables = list(_tables(done.stdout, [f"{path} :" for path in paths]))
+    told = _run_juicefs("info", *(str(path) for path in paths))
+    tables = list(_tables(told, [f"{path} :" for path in paths]))
     for path, blocks in zip(paths, tables, strict=True):
         told_bytes = sum(block.visible.length for block in blocks)
         if told_bytes != path.stat().st_size:
             msg = f"'juicefs info' accounts for {told_bytes:,} bytes of {path}, which has {path.stat().st_size:,}"
             raise PoolError(msg)
     return tables
+
+
+def _run_juicefs(command: str, *arguments: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 our own program, no shell
+            [program(), command, *arguments], check=False, capture_output=True, text=True, timeout=_INFO_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        msg = (
+            f"'juicefs {command}' did not answer within {_INFO_SECONDS} s for {arguments[-1]}; is the mount overloaded?"
+        )
+        raise PoolError(msg) from error
+    if done.returncode != 0:
+        told = " ".join(done.stderr.strip().splitlines()[-2:])
+        msg = f"'juicefs {command}' failed for {arguments[-1]} (last of {len(arguments)}): {told}"
+        raise PoolError(msg)
+    return done.stdout
 
 
 def _tables(text: str, headings: Sequence[str]) -> Iterator[tuple[Block, ...]]:

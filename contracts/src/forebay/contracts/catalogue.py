@@ -131,12 +131,19 @@ EVENTS: tuple[EventSpec, ...] = (
     _row(datasets.LeaseRefused, _I, "lease.refused", "job", "JobSubmitted while an input is not there"),
     _row(datasets.LeaseReleased, _I, "lease.released", "job", "JobSucceeded, JobFailed, JobCancelled"),
     # cache
-    _row(cache.CachePlanned, _C, "cache.planned", "plan", "LeaseGranted"),
+    _row(cache.CachePlanned, _C, "cache.planned", "plan", "LeaseGranted, WarmRequested"),
+    _row(cache.CacheReserved, _C, "cache.reserved", "plan", "CachePlanned, and the plan fits"),
+    _row(cache.CacheWarming, _C, "cache.warming", "plan", "a warm-up enters its next stage"),
     _row(cache.CacheReady, _C, "cache.ready", "plan", "every planned byte was verified"),
     _row(cache.CachePartial, _C, "cache.partial", "plan", "a pass ended with bytes missing"),
     _row(cache.CacheFailed, _C, "cache.failed", "plan", "warming cannot succeed"),
     _row(cache.CacheLost, _C, "cache.lost", "plan", "a check found warm bytes missing"),
     _row(cache.CacheEvicted, _C, "cache.evicted", "plan", "room was needed and nobody leased it"),
+    _row(cache.CacheExpired, _C, "cache.expired", "plan", "nobody used it for its time to live"),
+    _row(cache.CachePoolSeen, _C, "cache.pool-seen", "node", "the cache's disks or limits changed by much"),
+    _row(cache.WarmRequested, _C, "cache.warm-requested", "request", "`forebay warm`, or a rule of the policy"),
+    _row(cache.WarmCancelled, _C, "cache.warm-cancelled", "request", "`forebay warm` is given up"),
+    _row(cache.CachePolicySet, _C, "cache.policy-set", "policy", "`forebay cache policy`"),
     # scheduler-bridge
     _row(jobs.JobSubmitted, _B, "job.submitted", "job", "`forebay submit`"),
     _row(jobs.JobGated, _B, "job.gated", "job", "a readiness condition changed"),
@@ -163,6 +170,7 @@ EVENTS: tuple[EventSpec, ...] = (
     _row(
         models.CheckpointWritten, Part.AGENT, "checkpoint.written", "#checkpoint", "a checkpoint's files are complete"
     ),
+    _row(cache.DatasetAccessed, Part.AGENT, "dataset.accessed", "name", "a job uses a version on a day"),
     # registry
     _row(
         models.CheckpointVerified,

@@ -50,6 +50,8 @@ def lease_granted(body: datasets.LeaseGranted) -> list[Statement]:
 
 
 def cache_planned(body: cache.CachePlanned) -> list[Statement]:
+    if body.wish:  # warmed in advance: no job is behind it
+        return []
     values = {"plan": body.plan, "dataset": f"{body.name}@v{body.number}", "total_bytes": body.total_bytes}
     return [(job_id(body.job), {"plans": values}, ())]
 

@@ -16,6 +16,7 @@ from typing import Any
 from forebay.contracts.asyncapi import asyncapi
 from forebay.contracts.catalogue import EVENTS, EventSpec
 from forebay.contracts.codec import SCHEMA_ROOT
+from forebay.contracts.job_file import job_file_schema
 from forebay.contracts.parts import PROJECT_PARTS
 from forebay.contracts.permissions import PROJECT_PLACEHOLDER, permissions
 from forebay.contracts.reasons import SENTENCES
@@ -30,6 +31,7 @@ _SHOWN_LINES = 20
 def files() -> dict[str, str]:
     """Path below `contracts/` -> content."""
     made = {f"schemas/{spec.name}.v{spec.body.version}.json": _json(schema(spec)) for spec in EVENTS}
+    made["schemas/JobFile.v1.json"] = _json(job_file_schema())
     made["asyncapi.json"] = _json(asyncapi())
     made["permissions.json"] = _json(_permissions())
     made["streams.json"] = _json(_streams())

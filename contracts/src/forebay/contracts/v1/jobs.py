@@ -26,11 +26,36 @@ class ModelInput(Value):
 
 
 class Resources(Value):
-    """What the job holds while it runs."""
+    """What the job holds while it runs; with `nodes: N` each node holds it."""
 
     cpu: float = Field(default=1, gt=0)
     memory_bytes: int = Field(default=1 << 30, gt=0)
     gpus: int = Field(default=0, ge=0)
+    gpu_type: str | None = None
+    """A GPU type that the project file declares."""
+    ephemeral_storage_bytes: int | None = Field(default=None, gt=0)
+    """Room on the node's own disk: container layers, logs, disk-backed scratch folders."""
+    shm_bytes: int | None = Field(default=None, gt=0)
+    """Size of /dev/shm; none: what the container runtime gives, usually 64 MiB."""
+
+
+class CheckpointPolicy(Value):
+    """Where complete saves appear and how often the training writes one."""
+
+    folder: str | None = None
+    """Absolute path of the folder that holds one folder per save; none: `$FOREBAY_OUTPUT/checkpoints`."""
+    save_every_steps: int | None = Field(default=None, ge=1)
+    seconds_per_step: float | None = Field(default=None, gt=0)
+    """Measured or guessed; with it, the work that a lost node would cost is told at submit."""
+
+
+class Loader(Value):
+    """The training's data loader, as far as the size of /dev/shm depends on it."""
+
+    workers: int = Field(ge=0, le=4096)
+    batch_size: int = Field(ge=1)
+    prefetch: int = Field(default=2, ge=1)
+    sample_bytes: int = Field(ge=1)
 
 
 class RestartPolicy(Value):
@@ -63,6 +88,19 @@ class JobSpec(Value):
     """Container image the command runs in, with its digest; none on a plain machine."""
     working_directory: str | None = None
     wait_for_dataset: bool = False
+    # Fields below came later. Each is None when unset, so that the digest of an older job stays what it was.
+    args: tuple[str, ...] | None = None
+    """Words after the command. `{data:NAME}` stands for the folder of a dataset, here and in the command."""
+    nodes: int | None = Field(default=None, ge=1, le=1024)
+    """Pods that start together, each with `resources`; rank 0 is MASTER_ADDR."""
+    mounts: str | None = None
+    """`source(type):dir[:ro]`, comma separated: `team(pvc):/work, 8G(memory):/scratch`."""
+    priority_class: str | None = None
+    """Name of the cluster's (or Kueue's) priority class."""
+    checkpoints: CheckpointPolicy | None = None
+    loader: Loader | None = None
+    pod: dict[str, Any] | None = None
+    """Fields of the pod in Kubernetes' own spelling: `tolerations`, `imagePullSecrets`, `envFrom`, …"""
 
 
 class JobSubmitted(EventBody):

@@ -16,7 +16,9 @@ from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain.amounts import Amount, amount_of, quantities
 from forebay.scheduler_bridge.domain.announcements import Decided, has_ended
 from forebay.scheduler_bridge.domain.documents import Job, KnownName, place
-from forebay.scheduler_bridge.domain.specification import Problem, parse_spec, spec_digest
+from forebay.scheduler_bridge.domain.job_file import Problem
+from forebay.scheduler_bridge.domain.local_limits import local_refusals
+from forebay.scheduler_bridge.domain.specification import parse_spec, spec_digest
 from forebay.scheduler_bridge.lookup import job_named, text_argument
 
 
@@ -40,6 +42,8 @@ class Commands:
     def submit(self, state: State, pending: Pending, request: Request) -> Outcome:
         """Accept a job, adopt it when it is the same one, or refuse it with everything that is wrong."""
         spec = parse_spec(request.args.get("spec"), project=request.project)
+        if isinstance(spec, JobSpec) and (problems := tuple(local_refusals(spec))):
+            raise _invalid(problems)
         if not isinstance(spec, JobSpec):
             raise _invalid(spec)
         if request.args.get("wait_for_dataset") is True:

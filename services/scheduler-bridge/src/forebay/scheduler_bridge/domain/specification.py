@@ -10,8 +10,7 @@ import difflib
 import json
 import re
 import typing
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -19,38 +18,23 @@ from pydantic import BaseModel, ValidationError
 from forebay.contracts.errors import InvalidNameError
 from forebay.contracts.identifiers import ID_PATTERN, content_digest, parse_logical_name
 from forebay.contracts.v1.jobs import JobSpec
+from forebay.scheduler_bridge.domain.job_file import Problem, with_numbers
+from forebay.scheduler_bridge.domain.pod_overlay import OUR_VARIABLE, SECRET_NAME, VARIABLE
 
 MAX_SPEC_BYTES = 32 * 1024
 """An event carries 64 KiB; the rest is for its envelope and what is added later."""
 MAX_NAME = 56
 """Leaves room for the run and the attempt in an id of 63 characters."""
-QUEUES = ("default",)
-"""The local backend has one queue: this machine."""
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET = re.compile(
-    r"(.*_TOKEN|TOKEN|.*PASSWORD.*|.*PASSWD.*|.*SECRET.*|AWS_.*|.*API_KEY|.*PRIVATE_KEY.*)", re.IGNORECASE
-)
-_OURS = re.compile(r"FOREBAY_.*|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """What is wrong with one field, and what to write instead."""
-
-    field: str
-    message: str
-
-    def to_json(self) -> dict[str, str]:
-        return {"field": self.field, "message": self.message}
+DATA_WORD = re.compile(r"\{data:([^{}\s]*)\}")
 
 
 def parse_spec(data: Any, *, project: str) -> JobSpec | tuple[Problem, ...]:
     """The job, or every problem with it. A missing project is the project that asks."""
     if not isinstance(data, Mapping):
         return (Problem(field="spec", message="a job is a mapping: name, command, datasets, resources, …"),)
-    values = {**data, "project": data.get("project") or project}
-    problems = list(_unknown_fields(JobSpec, values, ""))
+    values, problems_found = with_numbers({**data, "project": data.get("project") or project})
+    problems = [*problems_found, *_unknown_fields(JobSpec, values, "")]
     try:
         spec = JobSpec.model_validate(values)
     except ValidationError as error:
@@ -65,6 +49,30 @@ def spec_digest(spec: JobSpec) -> str:
     return content_digest(spec.model_dump(mode="json", exclude_none=True, exclude={"wait_for_dataset"}))
 
 
+def words_of(spec: JobSpec) -> tuple[str, ...]:
+    """The command with its arguments, as the owner wrote them."""
+    return (*spec.command, *(spec.args or ()))
+
+
+def datasets_by_name(spec: JobSpec) -> dict[str, str]:
+    """What `{data:…}` may name -> the name of the dataset: as it was written without its tag, and its slug."""
+    found: dict[str, str] = {}
+    for item in spec.datasets:
+        name = parse_logical_name(item.name, kind="dataset").name
+        written = item.name.removeprefix("dataset:").partition("@")[0]
+        found |= {name: name, written: name}
+    return found
+
+
+def placed_words(spec: JobSpec, place: Callable[[str], str]) -> tuple[str, ...]:
+    """The command with `{data:NAME}` replaced by the dataset's folder; other braces stay as they are."""
+    names = datasets_by_name(spec)
+    return tuple(
+        DATA_WORD.sub(lambda found: place(names[found[1]]) if found[1] in names else found[0], word)
+        for word in words_of(spec)
+    )
+
+
 def parameter_variable(name: str) -> str:
     """`learning-rate` -> `FOREBAY_PARAM_LEARNING_RATE`."""
     return "FOREBAY_PARAM_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
@@ -76,21 +84,34 @@ def _checks(spec: JobSpec, project: str) -> Iterator[Problem]:
         yield Problem(field="project", message=message)
     if len(spec.name) > MAX_NAME:
         yield Problem(field="name", message=f"{len(spec.name)} characters; at most {MAX_NAME}, the run is added to it")
-    if spec.queue not in QUEUES:
-        message = f"no queue {spec.queue!r} is declared; this machine has {', '.join(QUEUES)}"
-        yield Problem(field="queue", message=message)
     size = len(json.dumps(spec.model_dump(mode="json")).encode())
     if size > MAX_SPEC_BYTES:
         message = f"{size} bytes; at most {MAX_SPEC_BYTES}. Put long lists into a file that the command reads"
         yield Problem(field="spec", message=message)
-    if any("\x00" in word for word in spec.command) or not spec.command[0].strip():
+    if any("\x00" in word for word in words_of(spec)) or not spec.command[0].strip():
         yield Problem(field="command", message="the first word must name a program, and no word may hold a NUL byte")
+    yield from _data_words(spec)
     if spec.working_directory is not None and not spec.working_directory.startswith("/"):
         message = f"{spec.working_directory!r} is not absolute, and the bridge runs elsewhere; write the whole path"
         yield Problem(field="working_directory", message=message)
     yield from _inputs(spec)
     yield from _environment(spec)
     yield from _parameters(spec)
+
+
+def _data_words(spec: JobSpec) -> Iterator[Problem]:
+    """`{data:NAME}` names a dataset of this job."""
+    named = {name for word in words_of(spec) for name in DATA_WORD.findall(word)}
+    if not named:
+        return
+    try:
+        known = datasets_by_name(spec)
+    except InvalidNameError:
+        return  # told where it is written
+    for name in sorted(named - set(known)):
+        close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+        hint = f"did you mean {{data:{close[0]}}}?" if close else "list it under datasets"
+        yield Problem(field="command", message=f"{{data:{name}}} names no dataset of this job; {hint}")
 
 
 def _inputs(spec: JobSpec) -> Iterator[Problem]:
@@ -123,11 +144,11 @@ def _inputs(spec: JobSpec) -> Iterator[Problem]:
 def _environment(spec: JobSpec) -> Iterator[Problem]:
     for key, value in spec.environment.items():
         where = f"environment.{key}"
-        if not _VARIABLE.fullmatch(key):
+        if not VARIABLE.fullmatch(key):
             yield Problem(field=where, message="not a variable name: use letters, digits and '_'")
-        elif _OURS.fullmatch(key):
+        elif OUR_VARIABLE.fullmatch(key):
             yield Problem(field=where, message="set by Forebay for each attempt; leave it out")
-        elif _SECRET.fullmatch(key):
+        elif SECRET_NAME.fullmatch(key):
             message = (
                 "looks like a secret: secrets are names, never values; let the command read it from a file or keyring"
             )
@@ -181,7 +202,12 @@ _HINTS: dict[str, str] = {
     "command": "write a list of words: [python, train.py]",
     "datasets": "write a list: [{name: 'pick-place@train-ready'}]",
     "models": "write a list: [{name: 'base-policy@v1'}]",
-    "resources": "write {cpu: 2, memory_bytes: 4000000000, gpus: 0}",
+    "resources": "write {cpu: 2, memory: 4Gi, gpus: 0}",
+    "args": "write a list of words: ['--dataset.root={data:pick-place}']",
+    "mounts": "write one text: 'team(pvc):/work, 8G(memory):/scratch'",
+    "checkpoints": "write {folder: /forebay/output/train/checkpoints, save_every_steps: 1000}",
+    "loader": "write {workers: 8, batch_size: 32, sample_bytes: 2Mi}",
+    "pod": "write fields of a Kubernetes pod: {tolerations: [{key: gpu, operator: Exists}]}",
     "environment": "write words and texts: {OMP_NUM_THREADS: '1'}",
     "parameters": "write names and plain values: {seed: 7}",
     "restart": "write {max_attempts: 3, allow_cold_start: false}",

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from forebay.contracts.identifiers import content_digest
 from forebay.contracts.reasons import Reason
@@ -22,7 +23,7 @@ from forebay.runtime.work import WorkContext, WorkItem
 from forebay.scheduler_bridge.domain.documents import Attempt, Job, Plan, place
 from forebay.scheduler_bridge.domain.fold_attempts import attempt_of
 from forebay.scheduler_bridge.domain.masking import mask
-from forebay.scheduler_bridge.domain.specification import parameter_variable
+from forebay.scheduler_bridge.domain.specification import parameter_variable, placed_words
 from forebay.scheduler_bridge.errors import StartError
 from forebay.scheduler_bridge.ports import AttemptBackend, AttemptPlan, ExitReport, Observation
 
@@ -68,6 +69,12 @@ class AttemptWorker:
             plan = await context.get(Plan, place(job.project, plan_id))
             if plan is not None and plan.place:
                 places[f"{plan.name}@v{plan.number}"] = plan.place
+        roots = {
+            item.name: places.get(f"{item.name}@v{item.number}") or str(item.body["root"])
+            for item in job.lease.inputs
+            if item.kind == "dataset"
+        }
+        words = placed_words(spec, lambda name: local_folder(roots[name]) if name in roots else f"{{data:{name}}}")
         compatibility = Compatibility(
             datasets=tuple(
                 f"dataset:{item.name}@v{item.number}" for item in job.lease.inputs if item.kind == "dataset"
@@ -79,7 +86,7 @@ class AttemptWorker:
             project=job.project,
             job=job.id,
             attempt=attempt.number,
-            command=spec.command,
+            command=words,
             environment={**spec.environment, **parameters},
             devices=attempt.devices,
             inputs={
@@ -88,10 +95,16 @@ class AttemptWorker:
                 "compatibility": compatibility.model_dump(mode="json", exclude_none=True),
                 "resources": attempt.resources or {},
                 "allow_cold_start": spec.restart.allow_cold_start,
-                "command": list(spec.command),
+                "command": list(words),
             },
             working_directory=spec.working_directory,
         )
+
+
+def local_folder(root: str) -> str:
+    """The folder of a `file://` URI or plain path."""
+    parts = urlsplit(root)
+    return unquote(parts.path) if parts.scheme == "file" else root
 
 
 def _text(value: object) -> str:

@@ -53,9 +53,11 @@ class Reason(StrEnum):
     WARM = "Warm"
     CACHE_PARTIAL = "CachePartial"
     CACHE_LOST = "CacheLost"
+    CACHE_EXPIRED = "CacheExpired"
     CACHE_FAILED = "CacheFailed"
     CACHE_OVER_BUDGET = "CacheOverBudget"
     CACHE_MOUNT_GONE = "CacheMountGone"
+    CACHE_ORIGIN_FAILED = "CacheOriginFailed"
     COLUMN_UNKNOWN = "ColumnUnknown"
     FORMAT_UNSUPPORTED = "FormatUnsupported"
     FITS = "Fits"
@@ -86,7 +88,56 @@ class Reason(StrEnum):
     START_FAILED = "StartFailed"
     RESUME_REFUSED = "ResumeRefused"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
+    EVICTED = "Evicted"
+    JOB_DELETED = "JobDeleted"
     CANCELLED = "Cancelled"
+    ADMISSION_GATED = "AdmissionGated"
+    ADMISSION_CHECK_PENDING = "AdmissionCheckPending"
+    ADMISSION_CHECK_REJECTED = "AdmissionCheckRejected"
+    ADMITTED_NOT_STARTED = "AdmittedNotStarted"
+    QUEUE_STOPPED = "QueueStopped"
+    QUEUE_MISCONFIGURED = "QueueMisconfigured"
+    NOT_MANAGED = "NotManaged"
+    WAITS_FOR_PREEMPTION = "WaitsForPreemption"
+    GPU_SHORTAGE = "GpuShortage"
+    RESOURCE_SHORTAGE = "ResourceShortage"
+    NODE_CONSTRAINT = "NodeConstraint"
+    SCALE_UP_TRIGGERED = "ScaleUpTriggered"
+    GANG_INCOMPLETE = "GangIncomplete"
+    VOLUME_UNBOUND = "VolumeUnbound"
+    VOLUME_ELSEWHERE = "VolumeElsewhere"
+    VOLUME_IN_USE = "VolumeInUse"
+    VOLUME_ATTACH_FAILED = "VolumeAttachFailed"
+    VOLUME_MOUNT_FAILED = "VolumeMountFailed"
+    MOUNT_TIMED_OUT = "MountTimedOut"
+    MOUNT_NOT_READY = "MountNotReady"
+    MOUNT_POD_PENDING = "MountPodPending"
+    MOUNT_LOST = "MountLost"
+    CSI_NOT_REGISTERED = "CsiNotRegistered"
+    CSI_NODE_DOWN = "CsiNodeDown"
+    IMAGE_NOT_FOUND = "ImageNotFound"
+    IMAGE_UNAUTHORIZED = "ImageUnauthorized"
+    IMAGE_RATE_LIMITED = "ImageRateLimited"
+    IMAGE_NAME_INVALID = "ImageNameInvalid"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    NODE_DISK_FULL = "NodeDiskFull"
+    CONFIG_MISSING = "ConfigMissing"
+    CONFIG_INVALID = "ConfigInvalid"
+    PERMISSION_DENIED = "PermissionDenied"
+    ADMISSION_DENIED = "AdmissionDenied"
+    WEBHOOK_UNAVAILABLE = "WebhookUnavailable"
+    NAME_CONFLICT = "NameConflict"
+    PREEMPTED = "Preempted"
+    EVICTED_DISK = "EvictedDisk"
+    EVICTED_MEMORY = "EvictedMemory"
+    EVICTED_DRAIN = "EvictedDrain"
+    NODE_LOST = "NodeLost"
+    POD_DELETED = "PodDeleted"
+    OLD_POD_NOT_CONFIRMED_DEAD = "OldPodNotConfirmedDead"
+    CRASH_LOOP = "CrashLoop"
+    TIMED_OUT = "TimedOut"
+    STARTING = "Starting"
+    CONTRADICTORY = "Contradictory"
     UNKNOWN = "Unknown"
 
 
@@ -108,9 +159,11 @@ SENTENCES: dict[Reason, str] = {
     Reason.WARM: "Every planned byte was verified.",
     Reason.CACHE_PARTIAL: "Some planned bytes are not in the cache yet.",
     Reason.CACHE_LOST: "What was warm is not any more.",
+    Reason.CACHE_EXPIRED: "Nobody has used it for long, so it goes first when the cache needs room.",
     Reason.CACHE_FAILED: "Warming failed.",
     Reason.CACHE_OVER_BUDGET: "The plan needs more room than the cache has.",
     Reason.CACHE_MOUNT_GONE: "The mount that jobs read through does not answer.",
+    Reason.CACHE_ORIGIN_FAILED: "The object storage behind the cache does not give its bytes.",
     Reason.COLUMN_UNKNOWN: "A column that the job asks for is not in the dataset.",
     Reason.FORMAT_UNSUPPORTED: "The files use a feature that this version cannot plan, so it refuses to guess.",
     Reason.FITS: "The request fits this machine or a declared pool.",
@@ -141,6 +194,55 @@ SENTENCES: dict[Reason, str] = {
     Reason.START_FAILED: "The process could not be started.",
     Reason.RESUME_REFUSED: "No usable checkpoint exists and a cold start was not allowed.",
     Reason.ATTEMPTS_EXHAUSTED: "Every allowed attempt has failed.",
+    Reason.EVICTED: "Its quota or its node took it back; nothing was wrong with the command.",
+    Reason.JOB_DELETED: "Its Job object was deleted from outside.",
     Reason.CANCELLED: "A person cancelled it.",
+    Reason.ADMISSION_GATED: "A gate that another controller owns holds the workload before quota.",
+    Reason.ADMISSION_CHECK_PENDING: "Quota is reserved; a check before admission has not answered yet.",
+    Reason.ADMISSION_CHECK_REJECTED: "A check before admission said no.",
+    Reason.ADMITTED_NOT_STARTED: "The queue admitted it, but the Job is still suspended.",
+    Reason.QUEUE_STOPPED: "The queue takes no work at present.",
+    Reason.QUEUE_MISCONFIGURED: "The queue refers to something that is missing, or does not cover what is asked.",
+    Reason.NOT_MANAGED: "No queue controller has taken the job over.",
+    Reason.WAITS_FOR_PREEMPTION: "Others are being stopped to make room for it.",
+    Reason.GPU_SHORTAGE: "No node that suits it has enough GPUs free.",
+    Reason.RESOURCE_SHORTAGE: "No node that suits it has enough processor, memory or room for pods free.",
+    Reason.NODE_CONSTRAINT: "Taints, selectors or affinity rule out the nodes.",
+    Reason.SCALE_UP_TRIGGERED: "The autoscaler is adding nodes for it.",
+    Reason.GANG_INCOMPLETE: "Its pods start together, and not all of them can.",
+    Reason.VOLUME_UNBOUND: "A volume claim is missing or not bound.",
+    Reason.VOLUME_ELSEWHERE: "Its volume can only be used where the pod cannot go.",
+    Reason.VOLUME_IN_USE: "Its volume is attached to another node or held by another pod.",
+    Reason.VOLUME_ATTACH_FAILED: "A volume cannot be attached to the node.",
+    Reason.VOLUME_MOUNT_FAILED: "A volume cannot be mounted on the node.",
+    Reason.MOUNT_TIMED_OUT: "A volume was not mounted in time, and nothing said why.",
+    Reason.MOUNT_NOT_READY: "The mount process started, but did not become ready in time.",
+    Reason.MOUNT_POD_PENDING: "The pod that serves the volume's mount is not running.",
+    Reason.MOUNT_LOST: "The process behind a mount is gone.",
+    Reason.CSI_NOT_REGISTERED: "The storage driver is not registered on the node.",
+    Reason.CSI_NODE_DOWN: "The storage driver on the node does not answer.",
+    Reason.IMAGE_NOT_FOUND: "The image does not exist in its registry.",
+    Reason.IMAGE_UNAUTHORIZED: "The registry refuses the credentials, or the image does not exist.",
+    Reason.IMAGE_RATE_LIMITED: "The registry limits how often images are pulled.",
+    Reason.IMAGE_NAME_INVALID: "The image's name is not valid.",
+    Reason.IMAGE_PULL_FAILED: "The image cannot be pulled.",
+    Reason.NODE_DISK_FULL: "The node has no room on its disk.",
+    Reason.CONFIG_MISSING: "A ConfigMap, Secret or key that the pod names does not exist.",
+    Reason.CONFIG_INVALID: "The container cannot be started as it is configured.",
+    Reason.PERMISSION_DENIED: "The identity that was used may not do this.",
+    Reason.ADMISSION_DENIED: "The cluster refuses to create the object.",
+    Reason.WEBHOOK_UNAVAILABLE: "A webhook that must be asked does not answer.",
+    Reason.NAME_CONFLICT: "An object of that name exists already.",
+    Reason.PREEMPTED: "It was stopped to make room for other work.",
+    Reason.EVICTED_DISK: "The node stopped it because disk ran out, or it used more disk than it may.",
+    Reason.EVICTED_MEMORY: "The node stopped it because the node's memory or processes ran out.",
+    Reason.EVICTED_DRAIN: "It was moved off its node.",
+    Reason.NODE_LOST: "Its node does not answer, shut down or is gone.",
+    Reason.POD_DELETED: "Its pod was deleted.",
+    Reason.OLD_POD_NOT_CONFIRMED_DEAD: "An earlier pod may still be writing.",
+    Reason.CRASH_LOOP: "The container ends soon after each start.",
+    Reason.TIMED_OUT: "A time limit has passed.",
+    Reason.STARTING: "The container is being set up.",
+    Reason.CONTRADICTORY: "The objects say things that cannot all be true.",
     Reason.UNKNOWN: "Not known; the raw facts are on record.",
 }

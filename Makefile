@@ -8,7 +8,7 @@ TOOLS := .tools/uv
 # An uv that is already there is used; else a pinned one goes into the work tree.
 UV := $(or $(shell command -v uv 2>/dev/null),$(TOOLS)/bin/uv)
 RUN := $(UV) run --no-sync
-SOURCES := contracts/src runtime/src sdk/src deploy/local/src $(wildcard services/*/src)
+SOURCES := contracts/src runtime/src sdk/src deploy/local/src deploy/testcluster/src $(wildcard services/*/src)
 MEMBER_TESTS := $(wildcard contracts/tests runtime/tests sdk/tests deploy/local/tests services/*/tests)
 DATASET ?=
 KILLS ?= 1000

@@ -1,0 +1,99 @@
+"""`python -m forebay.testcluster up | down | status | build | why-not`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from forebay.runtime.errors import Refused, Unreachable
+from forebay.testcluster import build, launch, machine, settings
+from forebay.testcluster.work_folder import WorkFolder
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 a command line
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m forebay.testcluster",
+        description="A real one-node Kubernetes with Kueue on this machine, for tests.",
+        epilog="example: python -m forebay.testcluster up && kubectl --kubeconfig .forebay/testcluster/kubeconfig get pods -A",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in {
+        "build": "build the servers (once per machine, about 12 minutes on two cores)",
+        "up": "start the cluster and wait until Kueue answers",
+        "down": "end it and take away everything it made; fine when nothing runs",
+        "status": "say what runs (exit code 1 when nothing does)",
+        "why-not": "say why it cannot run here (exit code 1), or nothing",
+    }.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name in {"up", "down", "status"}:
+            command.add_argument("--work", type=Path, help="work folder (default .forebay/testcluster)")
+        if name == "up":
+            command.add_argument("--gpus", type=int, default=launch.DEFAULT_GPUS, help="fake GPUs of the node")
+        if name == "status":
+            command.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _folder(given: Path | None) -> WorkFolder:
+    return WorkFolder((given or settings.load().testcluster_work).expanduser().absolute())
+
+
+def _run(words: argparse.Namespace) -> int:
+    match words.command:
+        case "build":
+            build.build(_say)
+        case "why-not":
+            found = machine.reasons()
+            for reason in found:
+                _say(reason)
+            return int(bool(found))
+        case "up":
+            folder = _folder(words.work)
+            _say(f"starting the test cluster in {folder.root}")
+            record = launch.up(folder, gpus=words.gpus, say=_say)
+            _say(f"up in {record.took_s} s; KUBECONFIG={folder.kubeconfig}")
+        case "down":
+            _say(f"ended: {launch.down(_folder(words.work))}")
+        case "status":
+            return _status(_folder(words.work), as_json=words.json)
+    return 0
+
+
+def _status(folder: WorkFolder, *, as_json: bool) -> int:
+    record = launch.running(folder)
+    found = {
+        "running": record is not None,
+        "work": str(folder.root),
+        "kubeconfig": str(folder.kubeconfig) if record is not None else None,
+        "servers": launch.server_pids(folder) if record is not None else {},
+    }
+    if as_json:
+        _say(json.dumps(found))
+    elif record is None:
+        _say(f"no cluster runs in {folder.root}")
+    else:
+        _say(f"running; KUBECONFIG={folder.kubeconfig}")
+        for name, pid in launch.server_pids(folder).items():
+            _say(f"  {name:20} {f'pid {pid}' if pid else 'does not run'}")
+    return int(record is None)
+
+
+def main() -> int:
+    try:
+        return _run(_parser().parse_args())
+    except Refused as refused:
+        print(f"{refused.message}\n{refused.next_action}".rstrip(), file=sys.stderr)  # noqa: T201 a command line
+        return 1
+    except Unreachable as failed:
+        print(f"{failed.message}\n{failed.next_action}".rstrip(), file=sys.stderr)  # noqa: T201 a command line
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""The servers, built from the Go module proxy once and kept in the user's cache folder by version and content.
+
+A module of this package (`modules/`) pins each family: its go.mod names the versions, its go.sum their content.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from forebay.testcluster.errors import ClusterError, StepFailed
+from forebay.testcluster.settings import cache_root, outer_environment
+
+MODULES = Path(__file__).parent / "modules"
+OLDEST_GO = (1, 26)
+Say = Callable[[str], None]
+_EVERY_S = 20.0
+_COMMAND_LINE = "k8s.io/component-base/version"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Programs of one Go module."""
+
+    name: str
+    module: str
+    """The module whose version names the family."""
+    packages: Mapping[str, str]
+    """Program → Go package."""
+
+    @property
+    def folder(self) -> Path:
+        return MODULES / self.name
+
+    @property
+    def version(self) -> str:
+        found = re.search(rf"^\s*(?:require )?{re.escape(self.module)} (v\S+)", self._go_mod(), re.MULTILINE)
+        if found is None:
+            msg = f"{self.folder}/go.mod does not require {self.module}"
+            raise ClusterError(msg)
+        return found[1]
+
+    def _go_mod(self) -> str:
+        return (self.folder / "go.mod").read_text(encoding="utf-8")
+
+    @property
+    def cache(self) -> Path:
+        files = sorted(path for path in self.folder.iterdir() if path.suffix in {".mod", ".sum", ".go"})
+        content = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+        return cache_root() / f"testcluster-{self.name}-{self.version}-{content[:12]}"
+
+    def flags(self) -> str:
+        """Linker flags: no debugging tables; and Kubernetes is told its version, as its own build does."""
+        if self.name != "kubernetes":
+            return "-s -w"
+        major, minor = self.version.lstrip("v").split(".")[:2]
+        told = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor}
+        return " ".join(["-s -w", *(f"-X {_COMMAND_LINE}.{key}={value}" for key, value in told.items())])
+
+
+_KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+FAMILIES = (
+    Family(
+        "kubernetes",
+        "k8s.io/kubernetes",
+        {name: f"k8s.io/kubernetes/cmd/{name}" for name in _KUBERNETES} | {"etcd": "go.etcd.io/etcd/server/v3"},
+    ),
+    Family("kueue", "sigs.k8s.io/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}),
+    Family("fakegpu", "k8s.io/kubelet", {"fakegpu": "."}),
+    Family("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+)
+KUEUE_OBJECTS = "kueue-objects"
+"""Kueue's own manifests, rendered; kept beside its program."""
+
+
+def wanted() -> dict[str, Path]:
+    """Every file that a build makes, and where it is kept."""
+    files = {name: family.cache / name for family in FAMILIES for name in family.packages}
+    kueue = next(family for family in FAMILIES if family.name == "kueue")
+    return files | {KUEUE_OBJECTS: kueue.cache / "objects.json"}
+
+
+def missing() -> list[str]:
+    return [name for name, path in wanted().items() if not path.exists()]
+
+
+def go() -> str | None:
+    """Go from the PATH when it is new enough, else the one of the development dependencies."""
+    for program in (shutil.which("go"), str(Path(sysconfig.get_path("scripts")) / "go")):
+        if program is None or not Path(program).exists():
+            continue
+        said = subprocess.run([program, "version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+        found = re.search(r"go(\d+)\.(\d+)", said)
+        if found and (int(found[1]), int(found[2])) >= OLDEST_GO:
+            return program
+    return None
+
+
+def build(say: Say) -> dict[str, Path]:
+    """All programs, built when they are not there yet; whoever comes second waits for the first."""
+    files = wanted()
+    cache_root().mkdir(parents=True, exist_ok=True)
+    with (cache_root() / "testcluster.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not missing():
+            return files
+        program = go()
+        if program is None:
+            msg = f"building the test cluster needs Go {'.'.join(map(str, OLDEST_GO))} or newer"
+            raise ClusterError(msg, "run `make setup`, which installs it as a wheel")
+        say(f"building {', '.join(missing())} once, into {cache_root()} (about 12 minutes on two cores)")
+        for family in FAMILIES:
+            family.cache.mkdir(parents=True, exist_ok=True)
+            for name, package in family.packages.items():
+                if not files[name].exists():
+                    _build_one(program, family, name, package, say)
+        if not files[KUEUE_OBJECTS].exists():
+            _render_kueue(program, files[KUEUE_OBJECTS])
+    return files
+
+
+def _go_environment() -> dict[str, str]:
+    return {
+        **outer_environment(),
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly -buildvcs=false",
+        "GOTOOLCHAIN": "local",
+    }
+
+
+def _ask_go(program: str, family: Family, *words: str) -> str:
+    done = subprocess.run(  # noqa: S603 our own words
+        [program, *words], cwd=family.folder, env=_go_environment(), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        msg = f"go {' '.join(words)} in {family.folder}: {done.stderr.strip()[-600:]}"
+        raise ClusterError(msg, "is the Go module proxy reachable? (GOPROXY)")
+    return done.stdout
+
+
+def _build_one(program: str, family: Family, name: str, package: str, say: Say) -> None:
+    began = time.monotonic()
+    total = len(_ask_go(program, family, "list", "-deps", package).splitlines())
+    fresh = family.cache / f"{name}.{os.getpid()}"
+    log = family.cache / f"{name}.build.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 our own words
+            [program, "build", "-v", "-trimpath", "-ldflags", family.flags(), "-o", str(fresh), package],
+            cwd=family.folder,
+            env=_go_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        with _telling(lambda: say(f"  {name}: {_lines(log)} of at most {total} packages compiled"), _EVERY_S):
+            code = process.wait()
+    if code:
+        msg = f"{name} {family.version} could not be built (exit code {code})"
+        raise StepFailed(msg, log)
+    fresh.replace(family.cache / name)
+    say(f"  {name} {family.version} built in {time.monotonic() - began:.0f} s")
+
+
+def _lines(log: Path) -> int:
+    return log.read_bytes().count(b"\n")
+
+
+@contextmanager
+def _telling(tell: Callable[[], None], every: float) -> Iterator[None]:
+    """Call `tell` again and again while the body runs."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(every):
+            tell()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def kubectl() -> Path:
+    """Kubectl of the development dependencies."""
+    return Path(sysconfig.get_path("scripts")) / "kubectl"
+
+
+def _render_kueue(program: str, to: Path) -> None:
+    kueue = next(family for family in FAMILIES if family.name == "kueue")
+    source = Path(_ask_go(program, kueue, "list", "-m", "-f", "{{.Dir}}", kueue.module).strip())
+    done = subprocess.run(  # noqa: S603 our own words
+        [kubectl(), "kustomize", str(source / "config" / "default")], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        msg = f"Kueue's manifests in {source} cannot be rendered: {done.stderr.strip()[-600:]}"
+        raise ClusterError(msg, "remove that folder (go clean -modcache) and build again")
+    objects = [found for found in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if found]
+    fresh = to.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps(objects), encoding="utf-8")
+    fresh.replace(to)

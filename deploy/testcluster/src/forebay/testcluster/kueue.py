@@ -1,0 +1,79 @@
+"""Kueue as it comes, in a pod: its own manifests, made smaller where a test machine needs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from forebay.testcluster import images
+
+NAMESPACE = "kueue-system"
+DEPLOYMENT = "kueue-controller-manager"
+_CONFIGURATION = "kueue-manager-config"
+_SECRET = "kueue-webhook-server-cert"  # noqa: S105 a name
+GATES: Mapping[str, bool] = {"AdmissionGatedBy": True}
+"""Feature gates that differ from Kueue's defaults."""
+
+
+def configuration(gates: Mapping[str, bool]) -> dict[str, Any]:
+    """The content of Kueue's configuration file."""
+    return {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": ":8081"},
+        "metrics": {"bindAddress": ":8443"},
+        "webhook": {"port": 9443},
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"qps": 200, "burst": 400},
+        "integrations": {"frameworks": ["batch/job", "pod"]},
+        "featureGates": dict(gates),
+    }
+
+
+def configuration_object(gates: Mapping[str, bool]) -> dict[str, Any]:
+    text = yaml.safe_dump(configuration(gates))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": _CONFIGURATION, "namespace": NAMESPACE},
+        "data": {"controller_manager_config.yaml": text},
+    }
+
+
+def objects(rendered: Path, secret: Mapping[str, str], gates: Mapping[str, bool]) -> list[dict[str, Any]]:
+    """Kueue's objects, definitions first, with our image, our certificate and our configuration."""
+    found: list[dict[str, Any]] = json.loads(rendered.read_text(encoding="utf-8"))
+    for item in found:
+        match item["kind"], item["metadata"]["name"]:
+            case "Deployment", _:
+                _fit(item["spec"])
+            case "ConfigMap", name if name == _CONFIGURATION:
+                item["data"] = configuration_object(gates)["data"]
+            case "Secret", name if name == _SECRET:
+                item["data"] = dict(secret)
+    order = {"Namespace": 0, "CustomResourceDefinition": 1, "Deployment": 9}
+    return sorted(found, key=lambda item: order.get(item["kind"], 5))
+
+
+def _fit(deployment: dict[str, Any]) -> None:
+    deployment["strategy"] = {"type": "Recreate"}
+    pod = deployment["template"]["spec"]
+    pod["securityContext"]["runAsUser"] = 65532  # the kubelet cannot tell from a name that it is not root
+    pod["terminationGracePeriodSeconds"] = 1
+    (manager,) = pod["containers"]
+    manager |= {
+        "image": images.KUEUE,
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+    }
+    manager["readinessProbe"] |= {"initialDelaySeconds": 0, "periodSeconds": 1}
+
+
+def log(pod_logs: Path) -> Path:
+    """The newest log of Kueue's container, for who wants to know why it does not come up."""
+    found = sorted(pod_logs.glob(f"{NAMESPACE}_{DEPLOYMENT}-*/manager/*.log"), key=lambda path: path.stat().st_mtime)
+    return found[-1] if found else pod_logs / f"{NAMESPACE}_{DEPLOYMENT}"

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from forebay.cache.adapters.lance_format import TAIL_BYTES, read_layout
 from forebay.cache.adapters.lance_ranges import LanceTable
+from forebay.cache.adapters.origin import FolderOrigin
 from forebay.cache.domain.plan import PlannedFile, planned_file
 from forebay.cache.errors import (
     ColumnUnknownError,
@@ -26,6 +27,10 @@ from forebay.cache.errors import (
 from . import lance_tables as tables
 
 
+def opened(table: Path, *, version: int | None = None) -> LanceTable:
+    return LanceTable(FolderOrigin(), str(table), version=version)
+
+
 def local(table: Path, files: tuple[PlannedFile, ...]) -> list[PlannedFile]:
     return [
         PlannedFile(path=str(Path(file.path).relative_to(table)), size=file.size, ranges=file.ranges) for file in files
@@ -34,7 +39,7 @@ def local(table: Path, files: tuple[PlannedFile, ...]) -> list[PlannedFile]:
 
 def assert_enough(tmp_path: Path, table: Path, columns: list[str], *, rows: str | None = None) -> float:
     """Run the oracle; returns the planned share of the table's bytes."""
-    files = local(table, LanceTable(table).ranges(columns, rows=rows))
+    files = local(table, opened(table).ranges(columns, rows=rows))
     copy = tables.fresh(tmp_path / "zeroed.lance")
     assert tables.zero_outside(table, copy, files) > 0
     expected = tables.read_columns(table, columns, rows=rows)
@@ -82,8 +87,8 @@ def test_rows_pick_pages(tmp_path: Path) -> None:
     big = pa.table({"index": range(60_000), "wide": pa.array([b"%08d" % row * 40 for row in range(60_000)])})
     lance.write_dataset(big, table, max_rows_per_file=40_000)
     rows = "index >= 50000 AND index < 50500"
-    planned = LanceTable(table).ranges(["wide"], keys=["index"], rows=rows)
-    whole = LanceTable(table).ranges(["wide"], keys=["index"])
+    planned = opened(table).ranges(["wide"], keys=["index"], rows=rows)
+    whole = opened(table).ranges(["wide"], keys=["index"])
     assert sum(file.planned_bytes for file in planned) < 0.7 * sum(file.planned_bytes for file in whole)
     copy = tables.fresh(tmp_path / "zeroed.lance")
     tables.zero_outside(table, copy, local(table, planned))
@@ -95,11 +100,12 @@ def test_index_is_planned_with_its_column(tmp_path: Path) -> None:
     table = tmp_path / "frames.lance"
     tables.plain(table, "2.2")
     lance.dataset(str(table)).create_scalar_index("episode_index", "BTREE")
-    files = local(table, LanceTable(table).ranges(["action"], keys=["episode_index"]))
+    rows = "episode_index = 2"
+    assert not any("/_indices/" in file.path for file in opened(table).ranges(["action", "episode_index"]))
+    files = local(table, opened(table).ranges(["action"], rows=rows))
     assert any(file.path.startswith("_indices/") for file in files)
     copy = tables.fresh(tmp_path / "zeroed.lance")
     tables.zero_outside(table, copy, files)
-    rows = "episode_index = 2"
     assert tables.read_columns(copy, ["action"], rows=rows).equals(tables.read_columns(table, ["action"], rows=rows))
 
 
@@ -116,7 +122,7 @@ def test_blobs_inline_packed_and_dedicated(tmp_path: Path, rows: str | None) -> 
     sidecars = sorted(path.relative_to(table).as_posix() for path in table.rglob("*.blob"))
     assert len(sidecars) == 2
     assert not set(sidecars) & set(tracked)
-    files = local(table, LanceTable(table).ranges(["video_bytes"], keys=["video_key"], payloads=rows))
+    files = local(table, opened(table).ranges(["video_bytes"], keys=["video_key"], payloads=rows))
     copy = tables.fresh(tmp_path / "zeroed.lance")
     tables.zero_outside(table, copy, files)
     assert tables.read_videos(copy, rows) == tables.read_videos(table, rows)
@@ -133,7 +139,7 @@ def test_old_blob_encoding(tmp_path: Path) -> None:
     lance.write_dataset(
         pa.table({"row": [0, 1, 2], "video_bytes": content}, schema=schema), table, data_storage_version="2.1"
     )
-    files = local(table, LanceTable(table).ranges(["video_bytes"], payloads="row = 1"))
+    files = local(table, opened(table).ranges(["video_bytes"], payloads="row = 1"))
     copy = tables.fresh(tmp_path / "zeroed.lance")
     assert tables.zero_outside(table, copy, files) > 0
     (blob_file,) = lance.dataset(str(copy)).take_blobs("video_bytes", indices=[1])
@@ -148,19 +154,19 @@ def test_shallow_clone_is_planned_where_its_bytes_are(tmp_path: Path) -> None:
     dataset = lance.dataset(str(source))
     dataset.delete("video_key = 'observation.images.wrist' AND file_index = 0")
     dataset.shallow_clone(str(clone), dataset.version)
-    files = LanceTable(clone).ranges(["video_bytes"])
+    files = opened(clone).ranges(["video_bytes"])
     paths = {Path(file.path) for file in files}
     assert any(path.is_relative_to(clone) for path in paths)
     assert {path for path in paths if path.suffix == ".blob"} == set(source.rglob("*.blob"))
     assert {path for path in paths if path.parent.name == "_deletions"} == set((source / "_deletions").iterdir())
-    assert LanceTable(clone).outside_bytes(clone.parent) > 6_000_000
+    assert opened(clone).whole_bytes > 6_000_000
 
 
 def test_a_planned_page_is_really_needed(tmp_path: Path) -> None:
     """The reverse of the oracle: with a planned page zeroed the read differs or fails."""
     table, copy = tmp_path / "frames.lance", tmp_path / "broken.lance"
     tables.plain(table, "2.2")
-    files = local(table, LanceTable(table).ranges(["note"]))
+    files = local(table, opened(table).ranges(["note"]))
     (data,) = [file for file in files if file.path.startswith("data/")]
     assert data.ranges is not None
     shutil.copytree(table, copy)
@@ -183,8 +189,8 @@ def test_layout_agrees_with_the_library(tmp_path: Path) -> None:
         table = tmp_path / f"v{version}.lance"
         tables.many_pages(table, version)
         (path,) = (table / "data").iterdir()
-        layout, theirs = read_layout(path), LanceFileReader(str(path)).metadata()
-        ours = [[list(page.buffers) for page in column.pages] for column in layout.columns]
+        layout, theirs = read_layout(FolderOrigin(), str(path)), LanceFileReader(str(path)).metadata()
+        ours = [[list(page.buffers) for page in column.pages] for column in map(layout.column, range(layout.width))]
         expected = [
             [[(one.position, one.position + one.size) for one in page.buffers] for page in column.pages]
             for column in theirs.columns
@@ -193,14 +199,14 @@ def test_layout_agrees_with_the_library(tmp_path: Path) -> None:
         assert layout.tail.end == path.stat().st_size
         assert layout.tail.length >= min(TAIL_BYTES, layout.size)
         if version != "2.0":
-            assert {column.rows for column in layout.columns} == {4000}
+            assert {layout.column(place).rows for place in range(layout.width)} == {4000}
 
 
 def test_version_is_planned_as_it_was(tmp_path: Path) -> None:
     """An older version of a table is planned with its own files, not the latest ones."""
     table = tmp_path / "frames.lance"
     tables.appended(table, "2.2")
-    old, new = LanceTable(table, version=1).ranges(["index"]), LanceTable(table).ranges(["index"])
+    old, new = opened(table, version=1).ranges(["index"]), opened(table).ranges(["index"])
     assert len([file for file in old if "/data/" in file.path]) == 1
     assert len([file for file in new if "/data/" in file.path]) == 2
 
@@ -210,9 +216,9 @@ def test_unknown_column_names_the_close_ones(tmp_path: Path) -> None:
     table = tmp_path / "frames.lance"
     tables.plain(table, "2.2")
     with pytest.raises(ColumnUnknownError, match="observation_state") as refused:
-        LanceTable(table).ranges(["observation.stat"])
+        opened(table).ranges(["observation.stat"])
     assert refused.value.close == ("observation_state",)
-    assert LanceTable(table).find_column("observation.state") == "observation_state"
+    assert opened(table).find_column("observation.state") == "observation_state"
 
 
 def test_unknown_feature_flag_is_refused(tmp_path: Path) -> None:
@@ -225,7 +231,7 @@ def test_unknown_feature_flag_is_refused(tmp_path: Path) -> None:
     content[place : place + 4] = b"\x48\x40\x50\x40"
     manifest.write_bytes(content)
     with pytest.raises(FormatUnsupportedError, match="reader feature 64"):
-        LanceTable(table)
+        opened(table)
 
 
 def test_old_data_format_is_refused(tmp_path: Path) -> None:
@@ -233,7 +239,7 @@ def test_old_data_format_is_refused(tmp_path: Path) -> None:
     table = tmp_path / "frames.lance"
     lance.write_dataset(pa.table({"index": range(5)}), table, data_storage_version="legacy")
     with pytest.raises(FormatUnsupportedError, match=r"data format 0\.2"):
-        LanceTable(table).ranges(["index"])
+        opened(table).ranges(["index"])
 
 
 def test_damaged_files_are_told_apart(tmp_path: Path) -> None:
@@ -244,20 +250,20 @@ def test_damaged_files_are_told_apart(tmp_path: Path) -> None:
     content = data.read_bytes()
     data.write_bytes(content[:-100])
     with pytest.raises(DataChangedError, match="cut off"):
-        LanceTable(table).ranges(["index"])
+        opened(table).ranges(["index"])
     data.write_bytes(content + bytes(10))
     with pytest.raises(DataChangedError):
-        LanceTable(table).ranges(["index"])
+        opened(table).ranges(["index"])
     data.unlink()
     with pytest.raises(DataUnreadableError, match="cannot be read"):
-        LanceTable(table).ranges(["index"])
+        opened(table).ranges(["index"])
     (manifest,) = (table / "_versions").glob("*.manifest")
     manifest.write_bytes(manifest.read_bytes()[:40])
     with pytest.raises(DataChangedError, match="cut off"):
-        LanceTable(table)
+        opened(table)
     manifest.unlink()
     with pytest.raises(DataUnreadableError, match="no manifest"):
-        LanceTable(table)
+        opened(table)
 
 
 def test_planned_file_normalizes() -> None:

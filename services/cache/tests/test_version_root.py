@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from forebay.cache.adapters.lance_format import read_layout
+from forebay.cache.adapters.origin import FolderOrigin
 from forebay.cache.adapters.version_root import plan_folder
 from forebay.cache.domain.plan import ReadPlan
 from forebay.cache.errors import ColumnUnknownError, DataUnreadableError, FormatUnsupportedError, PlanError
@@ -88,7 +89,7 @@ def test_refusals_say_what_to_do(root: Path, tmp_path: Path) -> None:
         plan_folder(root, columns=("observation.images.fornt",))
     with pytest.raises(PlanError, match="0:10"):
         plan_folder(root, episodes=(4, 4))
-    with pytest.raises(PlanError, match="select no frame"):
+    with pytest.raises(PlanError, match="select no row"):
         plan_folder(root, episodes=(90, 95))
     with pytest.raises(DataUnreadableError, match="not a folder"):
         plan_folder(tmp_path / "gone")
@@ -98,7 +99,9 @@ def test_damage_is_an_error_not_a_crash(tmp_path: Path) -> None:
     """Garbage where a table's pages were is refused in words, whatever Lance's native code does about it."""
     root = write_version(tmp_path / "v1", video_bytes=1000)
     (data,) = (root / "videos.lance" / "data").glob("*.lance")
-    pages = [buffer for column in read_layout(data).columns for page in column.pages for buffer in page.buffers]
+    layout = read_layout(FolderOrigin(), str(data))
+    columns = [layout.column(place) for place in range(layout.width)]
+    pages = [buffer for column in columns for page in column.pages for buffer in page.buffers]
     with data.open("r+b") as file:
         for start, end in pages:
             file.seek(start)

@@ -1,127 +1,42 @@
-"""The parts of Lance's file formats that planning needs: manifest flags, and where a column's bytes lie.
+"""A Lance data file, taken apart from its last bytes: where each column's pages lie and how many rows they hold.
 
-Read from the files themselves: the library does not show feature flags, nor how many
-rows a page has. `tests/test_lance_format.py` holds it against the library.
+Read from the file itself, because the library shows neither the rows of a page nor what
+it does not know. `tests/test_lance_format.py` holds it against the library.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
+from threading import Lock
 
+from forebay.cache.adapters import protobuf as pb
+from forebay.cache.adapters.lance_manifest import MAGIC, DataFile
+from forebay.cache.adapters.origin import Origin
 from forebay.cache.domain.plan import ByteRange
-from forebay.cache.errors import DataChangedError, DataUnreadableError, FormatUnsupportedError
+from forebay.cache.errors import DataChangedError, FormatUnsupportedError
 
 TAIL_BYTES = 64 * 1024
 """What readers fetch first from the end of a data file on object stores; 4 KiB locally."""
 FOOTER_BYTES = 40
-MAGIC = b"LANC"
-KNOWN_READER_FLAGS = 1 | 2 | 4 | 8 | 16 | 32
-"""Deletion files, stable row ids, (old) v2 format, table config, base paths, no transaction files."""
+MAX_METADATA_BYTES = 256 << 20
+"""A million columns; beyond that a footer is damaged rather than large."""
 KNOWN_FILE_VERSIONS = frozenset({(0, 3), (2, 0), (2, 1), (2, 2)})
+_FILES_SAY = {(0, 3): (2, 0)}
+"""Files of 2.0 call themselves 0.3 in their footer."""
+_REMEMBERED_BYTES = 64 << 20
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MAX_VERSION = (1 << 64) - 1
-
-
-def protobuf_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of one encoded protobuf message, in order."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        number, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, at = _varint(message, at)
-            yield number, value
-        elif wire == _BYTES:
-            length, at = _varint(message, at)
-            if at + length > len(message):
-                msg = "a protobuf message ends in the middle of a field"
-                raise DataChangedError(msg)
-            yield number, message[at : at + length]
-            at += length
-        elif wire in {_FIXED64, _FIXED32}:
-            width = 8 if wire == _FIXED64 else 4
-            yield number, int.from_bytes(message[at : at + width], "little")
-            at += width
-        else:
-            msg = f"a protobuf field has the wire type {wire}, which does not exist"
-            raise DataChangedError(msg)
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message) and shift < 70:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    msg = "a protobuf message ends in the middle of a number"
-    raise DataChangedError(msg)
-
-
-def _numbers(value: int | bytes) -> list[int]:
-    """A repeated number, packed or not."""
-    if isinstance(value, int):
-        return [value]
-    numbers, at = [], 0
-    while at < len(value):
-        number, at = _varint(value, at)
-        numbers.append(number)
-    return numbers
-
-
-def manifest_path(table: Path, version: int | None) -> tuple[Path, int]:
-    """The manifest of `version`, or of the latest one, under either naming scheme."""
-    folder = table / "_versions"
-    found: dict[int, Path] = {}
-    try:
-        names = sorted(folder.glob("*.manifest"))
-    except OSError as error:
-        msg = f"{folder} cannot be listed: {error}"
-        raise DataUnreadableError(msg) from error
-    for path in names:
-        if path.stem.isdigit():
-            number = int(path.stem)
-            found[_MAX_VERSION - number if len(path.stem) == 20 else number] = path
-    if not found:
-        msg = f"{table} is not a Lance table: it has no manifest under _versions/"
-        raise DataUnreadableError(msg)
-    wanted = max(found) if version is None else version
-    if wanted not in found:
-        msg = f"{table} has no version {wanted}; it has {min(found)} to {max(found)}"
-        raise DataUnreadableError(msg)
-    return found[wanted], wanted
-
-
-def check_manifest(path: Path) -> None:
-    """Refuse a manifest that asks its readers for a feature this planner does not know."""
-    content = path.read_bytes()
-    if len(content) < 16 or content[-4:] != MAGIC:
-        msg = f"{path} is not a whole Lance manifest; it may be cut off"
-        raise DataChangedError(msg)
-    (start,) = struct.unpack_from("<Q", content, len(content) - 16)
-    if start + 4 > len(content):
-        msg = f"{path} points at byte {start} of {len(content)}; it may be cut off"
-        raise DataChangedError(msg)
-    (length,) = struct.unpack_from("<I", content, start)
-    flags = 0
-    for number, value in protobuf_fields(content[start + 4 : start + 4 + length]):
-        if number == 9 and isinstance(value, int):
-            flags = value
-    unknown = flags & ~KNOWN_READER_FLAGS
-    if unknown:
-        bits = ", ".join(str(1 << bit) for bit in range(64) if unknown >> bit & 1)
-        msg = (
-            f"{path} needs reader feature {bits}, which this version of Forebay cannot plan byte by byte: "
-            "update Forebay, or write the table with an older data format"
-        )
-        raise FormatUnsupportedError(msg)
+_COLUMN_ENCODING = "/lance.encodings.ColumnEncoding"
+_ARRAY_ENCODING = "/lance.encodings.ArrayEncoding"
+_PAGE_LAYOUT = "/lance.encodings21.PageLayout"
+_KNOWN_PARTS = {
+    _COLUMN_ENCODING: frozenset({1, 2, 3}),  # values, zone index, blob
+    _ARRAY_ENCODING: frozenset(range(1, 18)),
+    _PAGE_LAYOUT: frozenset({1, 2, 3, 4}),  # mini blocks, constant, full zip, blob
+}
+"""Encodings whose bytes all lie in the buffers that the metadata lists (a blob's payload is planned by its descriptors)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,100 +61,193 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class DataFileLayout:
-    """A data file taken apart: its tail, which every reader needs, and its columns."""
+    """The metadata of a data file. Columns are taken apart when they are asked for: a table may have thousands."""
 
+    path: str
     size: int
     tail: ByteRange
-    columns: tuple[Column, ...]
+    """What every reader needs: metadata of the columns, tables of offsets, footer, and at least the last 64 KiB."""
+    _places: tuple[ByteRange, ...]
+    _metadata: bytes
+    _metadata_at: int
+
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return len(self._places)
+
+    @property
+    def metadata_bytes(self) -> int:
+        return len(self._metadata)
+
+    def column(self, place: int) -> Column:
+        if place >= len(self._places):
+            msg = f"{self.path} has {len(self._places)} columns, its manifest expects number {place}; it may be damaged"
+            raise DataChangedError(msg)
+        start, end = self._places[place]
+        try:
+            return self._column(self._metadata[start - self._metadata_at : end - self._metadata_at])
+        except DataChangedError as error:
+            msg = f"{self.path}, column {place}: {error}"
+            raise DataChangedError(msg) from error
+
+    def _column(self, message: bytes) -> Column:
+        pages: list[Page] = []
+        offsets: list[int] = []
+        sizes: list[int] = []
+        for number, value in pb.fields(message):
+            if number == 1:
+                self._check_encoding(pb.message(value))
+            elif number == 2:
+                pages.append(self._page(pb.message(value)))
+            elif number == 3:
+                offsets += pb.numbers(value)
+            elif number == 4:
+                sizes += pb.numbers(value)
+        return Column(buffers=self._buffers(offsets, sizes), pages=tuple(pages))
+
+    def _page(self, message: bytes) -> Page:
+        offsets: list[int] = []
+        sizes: list[int] = []
+        rows = 0
+        for number, value in pb.fields(message):
+            if number == 1:
+                offsets += pb.numbers(value)
+            elif number == 2:
+                sizes += pb.numbers(value)
+            elif number == 3:
+                rows = pb.number(value)
+            elif number == 4:
+                self._check_encoding(pb.message(value))
+        return Page(buffers=self._buffers(offsets, sizes), rows=rows)
+
+    def _buffers(self, offsets: list[int], sizes: list[int]) -> tuple[ByteRange, ...]:
+        if len(offsets) != len(sizes):
+            msg = f"{len(offsets)} buffer positions but {len(sizes)} sizes"
+            raise DataChangedError(msg)
+        buffers = tuple(ByteRange(start, start + length) for start, length in zip(offsets, sizes, strict=True))
+        if any(end > self.size for _, end in buffers):
+            msg = f"a buffer ends beyond the file's {self.size:,} bytes; it may be cut off"
+            raise DataChangedError(msg)
+        return buffers
+
+    def _check_encoding(self, encoding: bytes) -> None:
+        """Only encodings whose bytes are known to lie in the listed buffers can be planned."""
+        for number, value in pb.fields(encoding):
+            if number != 2:
+                msg = f"{self.path} keeps an encoding outside its column metadata, which cannot be planned; rewrite the table"
+                raise FormatUnsupportedError(msg)
+            for _, described in pb.fields(pb.message(value)):
+                self._check_any(pb.message(described))
+
+    def _check_any(self, described: bytes) -> None:
+        kind, body = "", b""
+        for number, value in pb.fields(described):
+            if number == 1:
+                kind = pb.text(value)
+            elif number == 2:
+                body = pb.message(value)
+        parts = _KNOWN_PARTS.get(kind)
+        unknown = sorted({number for number, _ in pb.fields(body)} - parts) if parts is not None else []
+        if parts is None or unknown:
+            what = f"{kind or 'an encoding without a name'}{f', kind {unknown[0]}' if unknown else ''}"
+            msg = (
+                f"{self.path} is encoded with {what}, which this version of Forebay cannot plan byte by byte: "
+                "update Forebay, or write the table with an older data format"
+            )
+            raise FormatUnsupportedError(msg)
 
 
-def read_layout(path: Path) -> DataFileLayout:
+class Layouts:
+    """Reads the tails of data files, and remembers the last ones."""
+
+    def __init__(self, remembered_bytes: int = _REMEMBERED_BYTES) -> None:
+        self._room = remembered_bytes
+        self._known: OrderedDict[tuple[str, int, str], DataFileLayout] = OrderedDict()
+        self._lock = Lock()
+
+    def read(self, origin: Origin, file: DataFile) -> DataFileLayout:
+        """The layout of a file that a manifest names; raises a `PlanError` when it is not what that says."""
+        refuse_unknown_version(file)
+        key = (file.path, *origin.identity(file.path))
+        if file.size is not None and file.size != key[1]:
+            msg = f"{file.path} has {key[1]:,} bytes, its manifest says {file.size:,}; it may be cut off"
+            raise DataChangedError(msg)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        layout = read_layout(origin, file.path)
+        self._remember(key, layout)
+        return layout
+
+    def _remember(self, key: tuple[str, int, str], layout: DataFileLayout) -> None:
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = layout
+                self._room -= layout.metadata_bytes
+            while self._room < 0:
+                _, gone = self._known.popitem(last=False)
+                self._room += gone.metadata_bytes
+
+
+def refuse_unknown_version(file: DataFile) -> None:
+    if file.version in KNOWN_FILE_VERSIONS:
+        return
+    name = ".".join(str(part) for part in file.version)
+    old = file.version < (0, 3)
+    msg = (
+        f"{file.path} has the {'legacy' if old else 'unknown'} data format {name if any(file.version) else '0.1'}, "
+        f"which cannot be planned byte by byte: {'rewrite the table with Lance 2.0 or later' if old else 'update Forebay'}"
+    )
+    raise FormatUnsupportedError(msg)
+
+
+def read_layout(origin: Origin, path: str) -> DataFileLayout:
     """Read the tail of a data file (one read, two when the metadata is long)."""
-    try:
-        with path.open("rb") as file:
-            return _layout(path, file, path.stat().st_size)
-    except OSError as error:
-        msg = f"{path} cannot be read: {error}"
-        raise DataUnreadableError(msg) from error
-
-
-def _layout(path: Path, file: BinaryIO, size: int) -> DataFileLayout:
-    offset = max(0, size - TAIL_BYTES)
-    file.seek(offset)
-    tail = file.read()
+    size, tail = origin.tail(path, TAIL_BYTES)
     if len(tail) < FOOTER_BYTES or tail[-4:] != MAGIC:
         msg = f"{path} does not end like a Lance data file; it may be cut off"
         raise DataChangedError(msg)
-    first_metadata, columns_at, globals_at, n_globals, n_columns, _, _ = struct.unpack_from(
+    first_metadata, columns_at, globals_at, n_globals, n_columns, major, minor = struct.unpack_from(
         "<QQQIIHH", tail, len(tail) - FOOTER_BYTES
     )
-    if max(first_metadata, columns_at + 16 * n_columns, globals_at + 16 * n_globals) > size:
-        msg = f"{path}: its footer points beyond its {size} bytes; it may be cut off"
+    if _FILES_SAY.get((major, minor), (major, minor)) not in KNOWN_FILE_VERSIONS:
+        msg = f"{path} has the data format {major}.{minor}, which cannot be planned byte by byte: update Forebay"
+        raise FormatUnsupportedError(msg)
+    end = size - FOOTER_BYTES
+    if max(first_metadata, columns_at + 16 * n_columns, globals_at + 16 * n_globals) > end:
+        msg = f"{path}: its footer points beyond its {size:,} bytes; it may be cut off"
         raise DataChangedError(msg)
     needed = min(first_metadata, columns_at, globals_at)
-    if needed < offset:
-        offset = needed
-        file.seek(offset)
-        tail = file.read()
-    global_buffers = _table(tail, globals_at - offset, n_globals)
-    start = min([first_metadata, *(place.start for place in global_buffers)])
-    columns = tuple(
-        _column(path, size, tail[place.start - offset : place.end - offset])
-        for place in _table(tail, columns_at - offset, n_columns)
+    if size - needed > MAX_METADATA_BYTES:
+        msg = f"{path}: its footer claims {size - needed:,} bytes of metadata; it may be damaged"
+        raise DataChangedError(msg)
+    at = size - len(tail)
+    if needed < at:
+        tail = origin.read(path, needed, at) + tail
+        at = needed
+    if len(tail) != size - at:
+        msg = f"{path} became shorter while it was read"
+        raise DataChangedError(msg)
+    global_buffers = list(_table(tail, globals_at - at, n_globals))
+    places = tuple(_table(tail, columns_at - at, n_columns))
+    if any(place.start < needed or place.end > end for place in places) or any(one.end > end for one in global_buffers):
+        msg = f"{path}: its footer points outside its metadata; it may be damaged"
+        raise DataChangedError(msg)
+    start = min([needed, *(one.start for one in global_buffers)])
+    kept_end = max((place.end for place in places), default=needed)
+    return DataFileLayout(
+        path=path,
+        size=size,
+        tail=ByteRange(max(0, min(start, size - TAIL_BYTES)), size),
+        _places=places,
+        _metadata=tail[needed - at : kept_end - at],
+        _metadata_at=needed,
     )
-    return DataFileLayout(size=size, tail=ByteRange(max(0, min(start, size - TAIL_BYTES)), size), columns=columns)
 
 
-def _table(content: bytes, at: int, count: int) -> list[ByteRange]:
+def _table(content: bytes, at: int, count: int) -> Iterator[ByteRange]:
     pairs = struct.unpack_from(f"<{2 * count}Q", content, at)
-    return [ByteRange(start, start + length) for start, length in zip(pairs[::2], pairs[1::2], strict=True)]
-
-
-def _column(path: Path, size: int, message: bytes) -> Column:
-    pages: list[Page] = []
-    offsets: list[int] = []
-    sizes: list[int] = []
-    for number, value in protobuf_fields(message):
-        if number == 1 and isinstance(value, bytes):
-            _refuse_indirect(path, value)
-        elif number == 2 and isinstance(value, bytes):
-            pages.append(_page(path, size, value))
-        elif number == 3:
-            offsets += _numbers(value)
-        elif number == 4:
-            sizes += _numbers(value)
-    return Column(buffers=_buffers(path, size, offsets, sizes), pages=tuple(pages))
-
-
-def _page(path: Path, size: int, message: bytes) -> Page:
-    offsets: list[int] = []
-    sizes: list[int] = []
-    rows = 0
-    for number, value in protobuf_fields(message):
-        if number == 1:
-            offsets += _numbers(value)
-        elif number == 2:
-            sizes += _numbers(value)
-        elif number == 3 and isinstance(value, int):
-            rows = value
-        elif number == 4 and isinstance(value, bytes):
-            _refuse_indirect(path, value)
-    return Page(buffers=_buffers(path, size, offsets, sizes), rows=rows)
-
-
-def _refuse_indirect(path: Path, encoding: bytes) -> None:
-    """An encoding may be stored elsewhere in the file; no writer does so yet, and it is not planned."""
-    if any(number == 1 for number, _ in protobuf_fields(encoding)):
-        msg = f"{path} keeps an encoding outside its column metadata, which cannot be planned; rewrite the table"
-        raise FormatUnsupportedError(msg)
-
-
-def _buffers(path: Path, size: int, offsets: list[int], sizes: list[int]) -> tuple[ByteRange, ...]:
-    if len(offsets) != len(sizes):
-        msg = f"{path}: {len(offsets)} buffer positions but {len(sizes)} sizes"
-        raise DataChangedError(msg)
-    buffers = tuple(ByteRange(start, start + length) for start, length in zip(offsets, sizes, strict=True))
-    if any(end > size for _, end in buffers):
-        msg = f"{path}: a column's buffer ends beyond its {size} bytes; it may be cut off"
-        raise DataChangedError(msg)
-    return buffers
+    for start, length in zip(pairs[::2], pairs[1::2], strict=True):
+        yield ByteRange(start, start + length)

@@ -8,67 +8,86 @@ buffer, and blob sidecars are in no list of tracked files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
-from urllib.parse import urlparse
+from typing import TypeVar
 
-from forebay.cache.adapters.lance_format import (
-    KNOWN_FILE_VERSIONS,
-    Column,
-    DataFileLayout,
-    check_manifest,
-    manifest_path,
-    read_layout,
-)
+from forebay.cache.adapters.lance_format import Column, DataFileLayout, Layouts, refuse_unknown_version
+from forebay.cache.adapters.lance_manifest import DataFile, Fragment, Index, SchemaField, find_manifest, read_manifest
+from forebay.cache.adapters.lance_rows import NO_ROWS, LanceRows, RowSpans
+from forebay.cache.adapters.origin import Origin
 from forebay.cache.domain.plan import ByteRange, PlannedFile, planned_file, unite_files
-from forebay.cache.errors import (
-    ColumnUnknownError,
-    DataChangedError,
-    DataUnreadableError,
-    FormatUnsupportedError,
-)
+from forebay.cache.errors import ColumnUnknownError, DataChangedError, DataUnreadableError, FormatUnsupportedError
 
 _INLINE, _PACKED, _DEDICATED = 0, 1, 2
 _ROWS_EXACT_SINCE = (2, 1)
 """Before 2.1 the pages of a nested column count items, not rows, so they cannot be picked by row."""
+_READERS = 16
+_FEW_FILES = 8
+_NARROW_ON_DISK, _NARROW_ON_OBJECTS = 10, 1000
+"""A value narrower than this many bytes is read for every row together with the filter, not picked by row afterwards."""
+_WIDTHS = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "halffloat": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float": 4,
+    "int64": 8,
+    "uint64": 8,
+    "double": 8,
+    "date32": 4,
+    "date64": 8,
+    "time32": 4,
+    "time64": 8,
+    "timestamp": 8,
+    "duration": 8,
+    "decimal:128": 16,
+    "decimal:256": 32,
+}
+_BY_PAGE = ("string", "large_string", "binary", "large_binary", "list", "large_list", "struct", "map", "dict", "null")
+"""Kinds without one width, which readers always pick by row."""
 
-RowWindows = Mapping[int, tuple[int, int]]
-"""Fragment -> first and last physical row that is wanted."""
+Of = TypeVar("Of")
+To = TypeVar("To")
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
     """One node of the table's schema, flattened."""
 
-    id: int
     name: str
+    top: str
     family: frozenset[int]
     """Ids of the node, its ancestors and everything below it: all it takes to read it."""
     blob: bool
     blob_below: bool
-    top: str
+    narrow: bool
 
 
 class LanceTable:
-    """One version of one table, opened for planning. Reads metadata and tails only."""
+    """One version of one table, opened for planning. Reads its manifest, and tails as they are needed."""
 
-    def __init__(self, path: Path, *, version: int | None = None) -> None:
-        import lance  # noqa: PLC0415 takes longer than everything else together
+    def __init__(
+        self, origin: Origin, path: str, *, version: int | None = None, layouts: Layouts | None = None
+    ) -> None:
+        self.path = path.rstrip("/")
+        self._origin = origin
+        self._layouts = layouts or Layouts()
+        self._manifest = read_manifest(origin, self.path, version)
+        self.version = self._manifest.version
+        limit = _NARROW_ON_OBJECTS if "://" in path else _NARROW_ON_DISK
+        self._fields = {field.name: field for field in _flatten(self._manifest.fields, self.path, limit)}
+        self._rows = LanceRows(origin, self.path, self.version)
 
-        self.path = path.absolute()
-        self._manifest, self.version = manifest_path(self.path, version)
-        check_manifest(self._manifest)
-        try:
-            self._dataset = lance.dataset(str(self.path), version=self.version)
-        except (ValueError, OSError) as error:
-            msg = f"{path} version {self.version} does not open: {error}"
-            raise DataUnreadableError(msg) from error
-        self._fields = {field.name: field for field in _flatten(self._dataset.lance_schema.fields())}
-        self._bases = {base_id: _base(base) for base_id, base in self._dataset.base_paths().items()}
-        self._layouts: dict[Path, DataFileLayout] = {}
+    @property
+    def name(self) -> str:
+        return self.path.rsplit("/", 1)[-1]
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -89,29 +108,31 @@ class LanceTable:
     def resolve(self, wanted: str) -> str:
         found = self.find_column(wanted)
         if found is None:
-            raise ColumnUnknownError(wanted, self.columns, self.path.name)
+            raise ColumnUnknownError(wanted, self.columns, self.name)
         return found
 
     def values(self, column: str) -> tuple[str, ...]:
         """The different values of one small text column."""
-        found = self._dataset.to_table(columns=[column]).column(column).unique().to_pylist()
-        return tuple(sorted(str(value) for value in found))
+        return self._rows.values(column)
 
-    def count(self, rows: str) -> int:
-        """How many rows an SQL filter selects."""
-        return int(self._dataset.count_rows(rows))
+    def holds_rows(self, rows: str) -> bool:
+        """Whether an SQL filter selects any row."""
+        return bool(self._rows.spans(rows))
+
+    def columns_in(self, rows: str) -> tuple[str, ...]:
+        """The top-level columns that an SQL filter names. A name inside a string counts too: better one more than one less."""
+        return tuple(name for name in self.columns if name in rows)
+
+    @cached_property
+    def whole_bytes(self) -> int:
+        """Size of everything this version refers to, as far as that is known without reading."""
+        return sum(file.planned_bytes for file in self.everything())
 
     # plans
 
     def everything(self) -> tuple[PlannedFile, ...]:
         """Every file that this version refers to, whole."""
-        files = [*self._always(), *self._index_files(None)]
-        for fragment in self._dataset.get_fragments():
-            for data_file in fragment.data_files():
-                path, stem = self._data_path(data_file)
-                files.append(self._whole(path))
-                files += [self._whole(blob) for blob in sorted(stem.glob("*.blob"))]
-        return unite_files(files)
+        return unite_files([*self._always(), *self._index_files(lambda _: True), *self._data_whole()])
 
     def ranges(
         self,
@@ -120,228 +141,214 @@ class LanceTable:
         keys: Iterable[str] = (),
         rows: str | None = None,
         payloads: str | None = None,
+        lookups: bool = False,
     ) -> tuple[PlannedFile, ...]:
         """What reading `columns` touches.
 
         `rows` (an SQL filter) narrows `columns` to the pages that hold those rows; `keys`
-        are columns that readers need for every row to find them. `payloads` narrows blob
-        payloads only and defaults to `rows`.
+        are columns that readers need for every row to find them, the filter's own among
+        them. `payloads` narrows blob payloads only and defaults to `rows`. Indexes on the
+        keys are planned when there is a filter, or `lookups`.
         """
         narrow = {self.resolve(name) for name in columns}
-        full = {self.resolve(name) for name in keys}
-        windows = None if rows is None else self._windows(rows)
-        files = [*self._always(), *self._index_files({self._fields[name].top for name in narrow | full})]
-        for fragment in self._dataset.get_fragments():
-            window = None if windows is None else windows.get(fragment.fragment_id, (0, -1))
-            for data_file in fragment.data_files():
-                files += self._data_ranges(data_file, narrow - full, full, window)
-        blobs = {name for name in narrow | full if self._fields[name].blob}
+        full = {self.resolve(name) for name in keys} | set(self.columns_in(rows) if rows else ())
+        searched = self._ids(full) if rows is not None or lookups else frozenset[int]()
         if any(self._fields[name].blob_below for name in narrow | full):
-            msg = f"{self.path.name} keeps blobs inside a nested column, which cannot be planned yet"
+            msg = f"{self.name} keeps blobs inside a nested column, which cannot be planned yet; leave that column out"
             raise FormatUnsupportedError(msg)
+        blobs = {name for name in narrow | full if self._fields[name].blob}
+        full |= blobs | {name for name in narrow if self._fields[name].narrow}
+        spans = None if rows is None else self._rows.spans(rows)
+        files = [*self._always(), *self._index_files(lambda index: set(index.fields) <= searched)]
+        wanted = [
+            (file, None if spans is None else spans.get(fragment.id, NO_ROWS))
+            for fragment in self._manifest.fragments
+            for file in fragment.files
+        ]
+        narrow_ids, full_ids = self._ids(narrow), self._ids(full)
+        for found in self._each(lambda one: self._data_ranges(one[0], narrow_ids, full_ids, one[1]), wanted):
+            files += found
         for name in sorted(blobs):
             files += self._payloads(name, rows if payloads is None else payloads)
         return unite_files(files)
 
-    def outside_bytes(self, root: Path) -> int:
-        """Bytes of this version that lie outside `root`, as in a shallow clone."""
-        return sum(file.size for file in self.everything() if not Path(file.path).is_relative_to(root))
+    def _ids(self, names: Iterable[str]) -> frozenset[int]:
+        return frozenset[int]().union(*(self._fields[name].family for name in names))
 
     # pieces
 
     def _always(self) -> Iterator[PlannedFile]:
         """What every reader of this version opens first."""
-        yield self._whole(self._manifest)
-        hint = self.path / "_versions" / "latest_version_hint.json"
-        if hint.exists():
-            yield self._whole(hint)
-        for fragment in self._dataset.get_fragments():
-            details = fragment.metadata
-            if details.overlays:
-                msg = f"{self.path.name} has data overlays, which cannot be planned; compact the table"
-                raise FormatUnsupportedError(msg)
-            for part in (details.row_id_meta, details.created_at_version_meta, details.last_updated_at_version_meta):
-                if part is not None and "xternal" in repr(part):
-                    msg = f"{self.path.name} keeps row ids in files of their own, which cannot be planned yet"
-                    raise FormatUnsupportedError(msg)
-            deletions = fragment.deletion_file()
-            if details.deletion_file is not None and deletions is not None:
-                base, _ = self._base_of(details.deletion_file.base_id)
-                yield self._whole(_inside(base, deletions))
+        yield planned_file(self._manifest.path, self._manifest.size)
+        for base in self._manifest.bases:
+            yield from self._base_manifest(base)
+        yield from self._index_files(lambda index: not index.fields)
+        deletions = [one.deletions for one in self._manifest.fragments if one.deletions is not None]
+        yield from self._each(self._whole, deletions)
+        for fragment in self._manifest.fragments:
+            for rows in fragment.external:
+                yield planned_file(rows.path, self._origin.size(rows.path), [ByteRange(rows.start, rows.end)])
 
-    def _index_files(self, columns: set[str] | None) -> Iterator[PlannedFile]:
-        """Indexes that a filter on these columns may use; None: all of them."""
-        for index in self._dataset.describe_indices():
-            if columns is None or set(index.field_names) <= columns:
-                for segment in index.segments:
-                    base, _ = self._base_of(segment.base_id)
-                    folder = _inside(base, f"_indices/{segment.uuid}")
-                    yield from (self._whole(path) for path in sorted(folder.rglob("*")) if path.is_file())
+    def _base_manifest(self, base: str) -> Iterator[PlannedFile]:
+        """The manifest that a clone or branch was made of; a clone starts with its number. It may be gone by now."""
+        for version in (self.version, _first_version(self._origin, self.path)):
+            try:
+                path, _ = find_manifest(self._origin, base, version)
+            except DataUnreadableError:
+                continue
+            yield self._whole(path)
+            return
+
+    def _index_files(self, wanted: Callable[[Index], bool]) -> Iterator[PlannedFile]:
+        for index in self._manifest.indexes:
+            if wanted(index):
+                files = index.files or tuple(self._origin.tree(index.folder))
+                if not files:
+                    msg = f"{index.folder}, the index {index.name!r} of {self.name}, is not there"
+                    raise DataUnreadableError(msg)
+                yield from (planned_file(path, size) for path, size in files)
+
+    def _data_whole(self) -> Iterator[PlannedFile]:
+        blobs = any(field.blob or field.blob_below for field in self._fields.values())
+        for fragment in self._manifest.fragments:
+            for file in fragment.files:
+                refuse_unknown_version(file)
+                yield planned_file(file.path, file.size or self._origin.size(file.path))
+                if blobs:
+                    sidecars = self._origin.tree(_stem(file.path))
+                    yield from (planned_file(path, size) for path, size in sidecars if path.endswith(".blob"))
 
     def _data_ranges(
-        self, data_file: Any, narrow: set[str], full: set[str], window: tuple[int, int] | None
-    ) -> Iterator[PlannedFile]:
-        version = (data_file.file_major_version, data_file.file_minor_version)
-        path, _ = self._data_path(data_file)
-        if version not in KNOWN_FILE_VERSIONS:
-            msg = (
-                f"{path.name} has the data format {version[0]}.{version[1]}, which cannot be planned; rewrite the table"
-            )
-            raise FormatUnsupportedError(msg)
-        narrow_ids = frozenset[int]().union(*(self._fields[name].family for name in narrow))
-        full_ids = frozenset[int]().union(*(self._fields[name].family for name in full))
-        places = {
-            field: place
-            for field, place in zip(data_file.fields, data_file.column_indices, strict=True)
-            if place >= 0 and field in narrow_ids | full_ids
-        }
+        self, file: DataFile, narrow_ids: frozenset[int], full_ids: frozenset[int], rows: RowSpans | None
+    ) -> list[PlannedFile]:
+        refuse_unknown_version(file)
+        places = [(field, place) for field, place in file.places if field in narrow_ids or field in full_ids]
         if not places:
-            return
-        layout = self._layout(path, data_file.file_size_bytes)
+            return []
+        layout: DataFileLayout = self._layouts.read(self._origin, file)
         ranges = [layout.tail]
-        for field, place in places.items():
-            column = layout.columns[place]
-            pick = window if field not in full_ids and version >= _ROWS_EXACT_SINCE else None
+        for field, place in places:
+            column = layout.column(place)
             ranges += column.buffers
-            ranges += _page_buffers(column, pick)
-        yield planned_file(str(path), layout.size, ranges)
+            ranges += _page_buffers(column, None if field in full_ids or file.version < _ROWS_EXACT_SINCE else rows)
+        return [planned_file(file.path, layout.size, ranges)]
 
     def _payloads(self, column: str, rows: str | None) -> Iterator[PlannedFile]:
         """Blob payloads, found by reading the descriptors."""
-        field = self._fields[column]
-        homes = {
-            fragment.fragment_id: self._data_path(data_file)
-            for fragment in self._dataset.get_fragments()
-            for data_file in fragment.data_files()
-            if any(one in field.family for one in data_file.fields)
-        }
-        ranges: dict[Path, list[ByteRange]] = {}
-        for address, blob in self._descriptors(column, rows):
-            path, stem = homes[address >> 32]
+        family = self._fields[column].family
+        homes = {fragment.id: _home(fragment, family) for fragment in self._manifest.fragments}
+        ranges: dict[str, list[ByteRange]] = {}
+        for fragment, blob in self._rows.descriptors(column, rows):
+            home = homes.get(fragment)
             kind, start, size = blob.get("kind", _INLINE), blob["position"], blob["size"]
             if size == 0:
                 continue
+            if home is None:
+                msg = f"{self.path}: fragment {fragment} has blobs of {column} but no file for them"
+                raise DataChangedError(msg)
             if kind in {_PACKED, _DEDICATED}:
-                path = stem / f"{_reversed_bits(blob['blob_id'])}.blob"
+                home = f"{_stem(home)}/{_reversed_bits(blob['blob_id'])}.blob"
             elif kind != _INLINE:
-                msg = f"{self.path.name}: {column} points at {blob['blob_uri']!r} outside the table, which cannot be planned"
+                where = (
+                    f" at {blob['blob_uri']!r} outside the table" if blob.get("blob_uri") else f" of the kind {kind}"
+                )
+                msg = f"{self.name}: {column} has a blob{where}, which cannot be planned; copy it into the table"
                 raise FormatUnsupportedError(msg)
-            ranges.setdefault(path, []).append(ByteRange(start, start + size))
-        for path, wanted in ranges.items():
-            size = self._size(path)
-            if max(end for _, end in wanted) > size:
-                msg = f"{path} has {size:,} bytes, fewer than its table says; it may be cut off"
-                raise DataChangedError(msg)
-            yield planned_file(str(path), size, wanted)
+            ranges.setdefault(home, []).append(ByteRange(start, start + size))
+        yield from self._each(lambda one: self._checked(*one), list(ranges.items()))
 
-    def _descriptors(self, column: str, rows: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
-        scanner = self._dataset.scanner(
-            columns=[column], filter=rows, with_row_address=True, blob_handling="blobs_descriptions"
-        )
-        for batch in scanner.to_batches():
-            addresses: list[Any] = batch.column("_rowaddr").to_pylist()
-            blobs: list[Any] = batch.column(column).to_pylist()
-            for address, blob in zip(addresses, blobs, strict=True):
-                if blob is not None and blob["position"] is not None:
-                    yield address, blob
+    def _checked(self, path: str, wanted: list[ByteRange]) -> PlannedFile:
+        size = self._origin.size(path)
+        if max(end for _, end in wanted) > size:
+            msg = f"{path} has {size:,} bytes, fewer than its table says; it may be cut off"
+            raise DataChangedError(msg)
+        return planned_file(path, size, wanted)
 
-    def _windows(self, rows: str) -> RowWindows:
-        scanner = self._dataset.scanner(columns=[], filter=rows, with_row_address=True)
-        windows: dict[int, tuple[int, int]] = {}
-        for batch in scanner.to_batches():
-            addresses: list[Any] = batch.column("_rowaddr").to_pylist()
-            for address in addresses:
-                fragment, row = address >> 32, address & 0xFFFFFFFF
-                first, last = windows.get(fragment, (row, row))
-                windows[fragment] = (min(first, row), max(last, row))
-        return windows
-
-    # files
-
-    def _layout(self, path: Path, promised: int | None) -> DataFileLayout:
-        if path not in self._layouts:
-            layout = read_layout(path)
-            if promised and promised != layout.size:
-                msg = f"{path} has {layout.size:,} bytes, its manifest says {promised:,}"
-                raise DataChangedError(msg)
-            self._layouts[path] = layout
-        return self._layouts[path]
-
-    def _data_path(self, data_file: Any) -> tuple[Path, Path]:
-        """A data file, and the folder that holds its blob sidecars."""
-        base, is_root = self._base_of(data_file.base_id)
-        path = _inside(base / "data" if is_root else base, data_file.path)
-        return path, path.with_suffix("")
-
-    def _base_of(self, base_id: int | None) -> tuple[Path, bool]:
-        if base_id is None:
-            return self.path, True
-        try:
-            return self._bases[base_id]
-        except KeyError:
-            msg = f"{self.path.name} refers to the base path {base_id}, which its manifest does not define"
-            raise DataChangedError(msg) from None
-
-    def _whole(self, path: Path) -> PlannedFile:
-        return planned_file(str(path), self._size(path))
+    def _whole(self, path: str) -> PlannedFile:
+        return planned_file(path, self._origin.size(path))
 
     @staticmethod
-    def _size(path: Path) -> int:
-        try:
-            return path.stat().st_size
-        except OSError as error:
-            msg = f"{path} is part of the table but cannot be read: {error}"
-            raise DataUnreadableError(msg) from error
+    def _each(function: Callable[[Of], To], wanted: list[Of]) -> Iterator[To]:
+        """One call per file, some at once: what takes time is waiting for the origin."""
+        if len(wanted) <= _FEW_FILES:
+            yield from map(function, wanted)
+            return
+        with ThreadPoolExecutor(_READERS) as pool:
+            yield from pool.map(function, wanted)
 
 
-def _page_buffers(column: Column, window: tuple[int, int] | None) -> Iterator[ByteRange]:
+def _first_version(origin: Origin, table: str) -> int | None:
+    names = [
+        name.removesuffix(".manifest") for name in origin.names(f"{table}/_versions") if name.endswith(".manifest")
+    ]
+    numbers = [int(name) for name in names if name.isdigit()]
+    return min(((1 << 64) - 1 - one if one > 1 << 62 else one for one in numbers), default=None)
+
+
+def _home(fragment: Fragment, family: frozenset[int]) -> str | None:
+    return next((file.path for file in fragment.files if any(field in family for field, _ in file.places)), None)
+
+
+def _stem(path: str) -> str:
+    """The folder beside a data file that holds its blob sidecars."""
+    return path.removesuffix(".lance")
+
+
+def _page_buffers(column: Column, rows: RowSpans | None) -> Iterator[ByteRange]:
     first = 0
     for page in column.pages:
-        if window is None or (first <= window[1] and first + page.rows > window[0]):
+        if rows is None or rows.touches(first, first + page.rows):
             yield from page.buffers
         first += page.rows
 
 
-def _flatten(fields: Iterable[Any], above: tuple[Any, ...] = ()) -> Iterator[_Field]:
-    for field in fields:
-        chain = (*above, field)
-        below = list(_below(field))
+def _flatten(fields: Iterable[SchemaField], table: str, limit: int) -> Iterator[_Field]:
+    known: dict[int, SchemaField] = {field.id: field for field in fields}
+    below: dict[int, list[SchemaField]] = {}
+    for field in known.values():
+        below.setdefault(field.parent, []).append(field)
+    for field in known.values():
+        chain = _chain(field, known, table)
+        under = list(_below(field, below))
+        nested = len(chain) > 1
         yield _Field(
-            id=field.id(),
-            name=".".join(one.name() for one in chain),
-            family=frozenset(one.id() for one in (*chain, *below)),
-            blob=not above and _is_blob(field),
-            blob_below=any(_is_blob(one) for one in below) or (bool(above) and _is_blob(field)),
-            top=chain[0].name(),
+            name=".".join(one.name for one in chain),
+            top=chain[0].name,
+            family=frozenset(one.id for one in (*chain, *under)),
+            blob=field.blob and not nested,
+            blob_below=any(one.blob for one in under) or (field.blob and nested),
+            narrow=_is_narrow(chain[0].logical_type, limit),
         )
-        yield from _flatten(field.children(), chain)
 
 
-def _below(field: Any) -> Iterator[Any]:
-    for child in field.children():
+def _chain(field: SchemaField, known: Mapping[int, SchemaField], table: str) -> tuple[SchemaField, ...]:
+    chain = [field]
+    while chain[0].parent >= 0:
+        if chain[0].parent not in known or len(chain) > len(known):
+            msg = f"{table}: the column {field.name!r} hangs below {chain[0].parent}, which is no other column"
+            raise DataChangedError(msg)
+        chain.insert(0, known[chain[0].parent])
+    return tuple(chain)
+
+
+def _below(field: SchemaField, below: Mapping[int, list[SchemaField]]) -> Iterator[SchemaField]:
+    for child in below.get(field.id, []):
         yield child
-        yield from _below(child)
+        yield from _below(child, below)
 
 
-def _is_blob(field: Any) -> bool:
-    metadata: Mapping[str, str] = field.metadata
-    return metadata.get("ARROW:extension:name") == "lance.blob.v2" or metadata.get("lance-encoding:blob") == "true"
-
-
-def _base(base: Any) -> tuple[Path, bool]:
-    url = urlparse(base.path)
-    if url.scheme not in {"", "file"}:
-        msg = f"the table refers to {url.scheme}://{url.netloc}, and only folders can be planned yet"
-        raise FormatUnsupportedError(msg)
-    return Path(url.path).absolute(), bool(base.is_dataset_root)
-
-
-def _inside(base: Path, relative: str) -> Path:
-    """A path that a manifest names; it may not climb out of its base."""
-    if Path(relative).is_absolute() or ".." in Path(relative).parts:
-        msg = f"a manifest names the path {relative!r}, which leaves {base}"
-        raise DataChangedError(msg)
-    return base / relative
+def _is_narrow(logical: str, limit: int) -> bool:
+    """Whether readers take a column along for every row when they filter; unknown kinds are read whole."""
+    kind, *rest = logical.split(":")
+    if kind in _BY_PAGE or logical.startswith(_BY_PAGE):
+        return False
+    width = _WIDTHS.get(kind) or _WIDTHS.get(":".join([kind, *rest[:1]]))
+    if kind == "fixed_size_binary" and len(rest) == 1 and rest[0].isdigit():
+        width = int(rest[0])
+    elif kind == "fixed_size_list" and len(rest) >= 2 and rest[-1].isdigit():
+        item = _WIDTHS.get(rest[0]) or _WIDTHS.get(":".join(rest[:2]))
+        width = None if item is None else item * int(rest[-1])
+    return width is None or width < limit
 
 
 def _reversed_bits(blob_id: int) -> str:

@@ -1,17 +1,22 @@
-"""A folder -> its read plan: a dataset version's root, one Lance table, or a plain folder such as a model.
+"""A root -> its read plan: a version in LeRobot's Lance layout, LeRobot's own files, one Lance table, or a plain folder.
 
-A version root is LeRobot's Lance layout: `meta/`, `frames.lance` (one row per frame, dots
-in names became underscores), `videos.lance` (one row per mp4, the bytes as a blob) and
-`meta.lance`. Columns are those of frames; a camera's key selects its rows of videos.
+A version root has `meta/`, `frames.lance` (one row per frame, dots in names became
+underscores), `videos.lance` (one row per mp4, the bytes as a blob) and `meta.lance`.
+Columns are those of frames; a camera's key selects its rows of videos.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from forebay.cache.adapters.lance_format import Layouts
 from forebay.cache.adapters.lance_ranges import LanceTable
+from forebay.cache.adapters.lerobot_files import INFO, LerobotFiles
+from forebay.cache.adapters.origin import FolderOrigin, Origin
+from forebay.cache.adapters.origin_file import read_parquet
 from forebay.cache.domain.plan import PlannedFile, ReadPlan, planned_file, unite_files
 from forebay.cache.errors import (
     ColumnUnknownError,
@@ -23,75 +28,143 @@ from forebay.cache.errors import (
 
 FRAME_KEYS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
 """Columns that every reader of episodes needs to find frames; planned along, a few bytes per row."""
+_LAYOUTS = Layouts()
+"""Tails of data files, for all plans of this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a job wants of a root."""
+
+    columns: tuple[str, ...] = ()
+    episodes: tuple[int, int] | None = None
+    rows: str | None = None
+    """An SQL filter on a Lance table."""
+    version: int | None = None
+    """Of a single Lance table."""
+
+    @property
+    def wants_everything(self) -> bool:
+        return not self.columns and self.episodes is None and self.rows is None
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """The files of a plan while it is made, paths still absolute."""
+
+    files: list[PlannedFile]
+    whole_bytes: int
+    notes: list[str] = field(default_factory=list)
 
 
 def plan_folder(
-    root: Path,
+    root: Path | str,
     *,
     columns: tuple[str, ...] = (),
     episodes: tuple[int, int] | None = None,
     source: str = "",
     version: int | None = None,
+    rows: str | None = None,
+    origin: Origin | None = None,
 ) -> ReadPlan:
     """Plan `root`; raises a `PlanError` that says what is wrong and what would help."""
-    root = root.absolute()
-    if not root.is_dir():
-        msg = f"{root} is not a folder that can be read from here"
-        raise DataUnreadableError(msg)
+    request = Request(columns=columns, episodes=episodes, rows=rows, version=version)
+    place = str(root.absolute()) if isinstance(root, Path) else root.rstrip("/")
+    _check(request)
     try:
-        if (root / "frames.lance").is_dir():
-            files, whole = _version_root(root, columns, episodes)
-        elif (root / "_versions").is_dir():
-            files, whole = _single_table(root, columns, version)
-        else:
-            files, whole = _plain_folder(root, columns, episodes)
+        found = _plan(origin or FolderOrigin(), place, request)
     except (OSError, ValueError, RuntimeError) as error:
-        msg = f"{root} cannot be planned: {error}"
+        msg = f"{place} cannot be planned: {error}"
         raise DataUnreadableError(msg) from error
     except BaseException as error:
         # Lance's native code panics on some damage; that must not end the service that asked.
         if type(error).__name__ != "PanicException":
             raise
-        msg = f"{root} is damaged: Lance gave up reading it ({error})"
+        msg = f"{place} is damaged: Lance gave up reading it ({error})"
         raise DataChangedError(msg) from error
     return ReadPlan(
-        root=str(root),
+        root=place,
         source=source,
         columns=tuple(sorted(columns)),
         episodes=episodes,
-        files=unite_files(_relative(root, files)),
-        whole_bytes=whole,
+        files=unite_files(_relative(place, found.files)),
+        whole_bytes=found.whole_bytes,
+        notes=tuple(found.notes),
     )
 
 
-def _version_root(
-    root: Path, columns: tuple[str, ...], episodes: tuple[int, int] | None
-) -> tuple[list[PlannedFile], int]:
-    tables = {path.name: LanceTable(path) for path in sorted(root.glob("*.lance")) if path.is_dir()}
-    whole = _tree_bytes(root) + sum(table.outside_bytes(root) for table in tables.values())
-    if not columns and episodes is None:
-        loose = [path for path in _tree(root) if path.relative_to(root).parts[0] not in tables]
-        files = [planned_file(str(path), path.stat().st_size) for path in loose]
-        return [*files, *(file for table in tables.values() for file in table.everything())], whole
-    files = [planned_file(str(path), path.stat().st_size) for path in (*_tree(root / "meta"), *_loose(root))]
+def _check(request: Request) -> None:
+    if request.episodes is not None and not 0 <= request.episodes[0] < request.episodes[1]:
+        first, last = request.episodes
+        msg = f"episodes {first}:{last} is empty: write FIRST:LAST with FIRST below LAST, for example 0:10"
+        raise PlanError(msg)
+    if request.rows is not None and not request.rows.strip():
+        msg = "the filter is empty: leave it out, or write an SQL condition such as 'episode_index < 10'"
+        raise PlanError(msg)
+
+
+def _plan(origin: Origin, root: str, request: Request) -> Found:
+    names = origin.names(root)
+    if not names:
+        msg = f"{root} is not a folder that can be read from here, or it holds no file"
+        raise DataUnreadableError(msg)
+    if "frames.lance/" in names:
+        return _version_root(origin, root, names, request)
+    if "_versions/" in names:
+        return _single_table(origin, root, request)
+    if request.version is not None or request.rows is not None:
+        msg = f"{root} is no Lance table{_hint(origin, root, names)}"
+        raise DataUnreadableError(msg)
+    if "meta/" in names and "info.json" in origin.names(f"{root}/meta"):
+        return _lerobot(origin, root, request)
+    return _plain_folder(origin, root, request)
+
+
+def _hint(origin: Origin, root: str, names: Iterable[str]) -> str:
+    """What a folder is that is no Lance table, for people who meant something else."""
+    if "frames.lance/" in names:
+        return ", it is the root of a dataset version: use --root, or one of its tables"
+    if "meta/" in names and "info.json" in origin.names(f"{root}/meta"):
+        return ", it is a LeRobot folder: use --root"
+    tables = [name[:-1] for name in names if name.endswith("/") and "_versions/" in origin.names(f"{root}/{name[:-1]}")]
+    return f"; tables in it: {', '.join(tables[:5])}" if tables else ": it has no manifest under _versions/"
+
+
+def _version_root(origin: Origin, root: str, names: list[str], request: Request) -> Found:
+    tables = {
+        name[:-1]: LanceTable(origin, f"{root}/{name[:-1]}", layouts=_LAYOUTS)
+        for name in names
+        if name.endswith(".lance/")
+    }
+    beside = [(f"{root}/{name}", origin.size(f"{root}/{name}")) for name in names if not name.endswith("/")]
+    loose = [*beside, *origin.tree(f"{root}/meta")]
+    whole = sum(table.whole_bytes for table in tables.values()) + sum(size for _, size in loose)
+    if request.wants_everything:
+        folders = [name[:-1] for name in names if name.endswith("/") and name[:-1] not in tables]
+        rest = [*beside, *(one for name in folders for one in origin.tree(f"{root}/{name}"))]
+        files = [planned_file(path, size) for path, size in rest]
+        return Found(
+            files=[*files, *(one for table in tables.values() for one in table.everything())], whole_bytes=whole
+        )
+    files = [planned_file(path, size) for path, size in loose]
     frames = tables.pop("frames.lance")
     videos = tables.pop("videos.lance", None)
     for table in tables.values():
         files += table.everything()
     cameras = videos.values("video_key") if videos else ()
-    wanted, keys = _sort_columns(columns, frames, cameras, root)
-    rows = None if episodes is None else _episode_filter(frames, episodes)
+    wanted, keys = _sort_columns(request.columns, frames, cameras, origin, root)
     present = [name for name in FRAME_KEYS if name in frames.columns]
-    files += frames.ranges(wanted, keys=present, rows=rows)
+    files += frames.ranges(wanted, keys=present, rows=_rows(frames, request), lookups=True)
     if videos is not None:
         described = [name for name in videos.columns if name not in videos.blob_columns]
         blobs = videos.blob_columns if keys else ()
-        files += videos.ranges(blobs, keys=described, payloads=_video_filter(root, keys, episodes))
-    return files, whole
+        chosen = _video_filter(origin, root, keys, request.episodes)
+        files += videos.ranges(blobs, keys=described, payloads=chosen, lookups=True)
+    return Found(files=files, whole_bytes=whole)
 
 
 def _sort_columns(
-    columns: tuple[str, ...], frames: LanceTable, cameras: tuple[str, ...], root: Path
+    columns: tuple[str, ...], frames: LanceTable, cameras: tuple[str, ...], origin: Origin, root: str
 ) -> tuple[list[str], list[str]]:
     """Which of the asked columns are frame columns, and which are cameras."""
     if not columns:
@@ -106,39 +179,49 @@ def _sort_columns(
         elif own is not None:
             wanted.append(own)
         else:
-            names = _feature_names(root)
+            names = _feature_names(origin, root)
             known = (*(names.get(name, name) for name in frames.columns), *cameras)
-            raise ColumnUnknownError(column, known, f"{root.parent.name} {root.name}")
+            raise ColumnUnknownError(column, known, "/".join(root.split("/")[-2:]))
     return wanted, keys
 
 
-def _feature_names(root: Path) -> dict[str, str]:
+def _feature_names(origin: Origin, root: str) -> dict[str, str]:
     """How the dataset's owner wrote the names that the table keeps without dots."""
     try:
-        features = json.loads((root / "meta" / "info.json").read_bytes())["features"]
-    except (OSError, ValueError, KeyError, TypeError):
+        path = f"{root}/{INFO}"
+        features = json.loads(origin.read(path, 0, origin.size(path)))["features"]
+        return {str(name).replace(".", "_"): str(name) for name in features}
+    except (PlanError, ValueError, KeyError, TypeError):
         return {}
-    return {str(name).replace(".", "_"): str(name) for name in features}
 
 
-def _episode_filter(frames: LanceTable, episodes: tuple[int, int]) -> str:
-    first, last = episodes
-    if not 0 <= first < last:
-        msg = f"episodes {first}:{last} is empty: write FIRST:LAST with FIRST below LAST, for example 0:10"
-        raise PlanError(msg)
-    rows = f"episode_index >= {first} AND episode_index < {last}"
-    if frames.count(rows) == 0:
-        msg = f"episodes {first}:{last} select no frame of {frames.path.parent}"
+def _rows(table: LanceTable, request: Request) -> str | None:
+    """The filter that selects what was asked for; refused when it selects nothing."""
+    clauses = []
+    if request.episodes is not None:
+        first, last = request.episodes
+        if table.find_column("episode_index") is None:
+            msg = f"{table.path} has no column episode_index to pick episodes by; leave --episodes out"
+            raise PlanError(msg)
+        clauses.append(f"episode_index >= {first} AND episode_index < {last}")
+    if request.rows is not None:
+        clauses.append(request.rows)
+    if not clauses:
+        return None
+    rows = clauses[0] if len(clauses) == 1 else " AND ".join(f"({one})" for one in clauses)
+    if not table.holds_rows(rows):
+        what = f"episodes {request.episodes[0]}:{request.episodes[1]}" if request.episodes else f"the filter {rows!r}"
+        msg = f"{what} select no row of {table.path}"
         raise PlanError(msg)
     return rows
 
 
-def _video_filter(root: Path, keys: list[str], episodes: tuple[int, int] | None) -> str:
+def _video_filter(origin: Origin, root: str, keys: list[str], episodes: tuple[int, int] | None) -> str:
     """Rows of videos.lance that hold these cameras, and of those the files that these episodes lie in."""
     clauses = []
     for key in keys:
         clause = f"video_key = '{key.replace(chr(39), chr(39) * 2)}'"
-        files = _episode_files(root, key, episodes) if episodes else None
+        files = _episode_files(origin, root, key, episodes) if episodes else None
         if files is not None:
             places = " OR ".join(f"(chunk_index = {chunk} AND file_index = {file})" for chunk, file in files)
             clause = f"({clause} AND ({places or 'false'}))"
@@ -146,58 +229,57 @@ def _video_filter(root: Path, keys: list[str], episodes: tuple[int, int] | None)
     return " OR ".join(clauses) or "false"
 
 
-def _episode_files(root: Path, key: str, episodes: tuple[int, int]) -> list[tuple[int, int]] | None:
+def _episode_files(origin: Origin, root: str, key: str, episodes: tuple[int, int]) -> list[tuple[int, int]] | None:
     """(chunk, file) of the mp4 files that hold these episodes; None when meta/ does not say."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 only plans with episodes need it
-
-    chunk, file = f"videos/{key}/chunk_index", f"videos/{key}/file_index"
+    names = ["episode_index", f"videos/{key}/chunk_index", f"videos/{key}/file_index"]
     found: set[tuple[int, int]] = set()
-    for path in sorted((root / "meta" / "episodes").rglob("*.parquet")):
-        if not {chunk, file, "episode_index"} <= set(pq.read_schema(path).names):
-            return None
-        table = pq.read_table(path, columns=["episode_index", chunk, file])
-        for index, chunk_index, file_index in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            if episodes[0] <= index < episodes[1]:
-                found.add((chunk_index, file_index))
+    for path, _ in origin.tree(f"{root}/meta/episodes"):
+        if path.endswith(".parquet"):
+            columns = read_parquet(origin, path, names)
+            if any(name not in columns for name in names):
+                return None
+            for index, chunk_index, file_index in zip(*(columns[name] for name in names), strict=True):
+                if episodes[0] <= index < episodes[1]:
+                    found.add((int(chunk_index), int(file_index)))
     return sorted(found) or None
 
 
-def _single_table(root: Path, columns: tuple[str, ...], version: int | None) -> tuple[list[PlannedFile], int]:
-    table = LanceTable(root, version=version)
-    files = table.ranges(columns) if columns else table.everything()
-    return list(files), _tree_bytes(root) + table.outside_bytes(root)
+def _single_table(origin: Origin, root: str, request: Request) -> Found:
+    table = LanceTable(origin, root, version=request.version, layouts=_LAYOUTS)
+    if request.wants_everything:
+        return Found(files=list(table.everything()), whole_bytes=table.whole_bytes)
+    columns = request.columns or table.columns
+    for column in columns:
+        table.resolve(column)
+    keys = ("episode_index",) if request.episodes is not None and table.find_column("episode_index") else ()
+    files = list(table.ranges(columns, keys=keys, rows=_rows(table, request)))
+    return Found(files=files, whole_bytes=table.whole_bytes)
 
 
-def _plain_folder(
-    root: Path, columns: tuple[str, ...], episodes: tuple[int, int] | None
-) -> tuple[list[PlannedFile], int]:
-    if columns or episodes:
-        msg = f"{root} is no Lance version root, so columns and episodes cannot be picked from it: leave them out"
+def _lerobot(origin: Origin, root: str, request: Request) -> Found:
+    dataset = LerobotFiles(origin, root)
+    tree = origin.tree(root)
+    whole = sum(size for _, size in tree)
+    if request.wants_everything:
+        return Found(files=[planned_file(path, size) for path, size in tree], whole_bytes=whole)
+    files, notes = dataset.ranges(request.columns, request.episodes)
+    return Found(files=files, whole_bytes=whole, notes=notes)
+
+
+def _plain_folder(origin: Origin, root: str, request: Request) -> Found:
+    if request.columns or request.episodes:
+        msg = f"{root} is no dataset, so columns and episodes cannot be picked from it: leave them out"
         raise FormatUnsupportedError(msg)
-    files = [planned_file(str(path), path.stat().st_size) for path in _tree(root)]
+    files = [planned_file(path, size) for path, size in origin.tree(root)]
     if not files:
         msg = f"{root} holds no file"
         raise DataUnreadableError(msg)
-    return files, sum(file.size for file in files)
+    return Found(files=files, whole_bytes=sum(file.size for file in files))
 
 
-def _tree(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _loose(root: Path) -> list[Path]:
-    """Files directly in the root, such as checksums."""
-    return sorted(path for path in root.iterdir() if path.is_file())
-
-
-def _tree_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in _tree(folder))
-
-
-def _relative(root: Path, files: Iterable[PlannedFile]) -> Iterator[PlannedFile]:
+def _relative(root: str, files: Iterable[PlannedFile]) -> Iterator[PlannedFile]:
     for file in files:
-        path = Path(file.path)
-        inside = path.is_relative_to(root)
+        inside = file.path.startswith(f"{root}/")
         yield PlannedFile(
-            path=path.relative_to(root).as_posix() if inside else str(path), size=file.size, ranges=file.ranges
+            path=file.path.removeprefix(f"{root}/") if inside else file.path, size=file.size, ranges=file.ranges
         )

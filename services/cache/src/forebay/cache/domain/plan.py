@@ -15,7 +15,7 @@ from forebay.contracts.identifiers import content_digest
 
 DEFAULT_BLOCK_BYTES = 1 << 20
 """The block size that pools are made with; `adapters/juicefs_volume.py` says why."""
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
 
 
 class ByteRange(NamedTuple):
@@ -119,17 +119,20 @@ class ReadPlan:
     columns: tuple[str, ...] = ()
     episodes: tuple[int, int] | None = None
     source: str = ""
-    """Digest of the version's manifest where one is known: same folder, other content, other plan."""
+    """Digest of the version's manifest where one is known: same files by name and size, other content, other plan."""
+    notes: tuple[str, ...] = ()
+    """Why files are planned whole that one would expect in part. For people, no part of the identity."""
 
     @cached_property
     def digest(self) -> str:
-        """Equal bytes of equal files, equal digest, however the columns were spelled."""
+        """Equal bytes of equal files, equal digest: wherever the root lies, and however the columns were spelled."""
         files = [[file.path, file.size, _listed(file.ranges)] for file in self.files]
-        return content_digest({"root": self.root, "source": self.source, "files": files})
+        return content_digest({"source": self.source, "files": files})
 
-    @property
+    @cached_property
     def id(self) -> str:
-        return self.digest[:32]
+        """The identity of a warm-up: the same bytes in another place have to be warmed there."""
+        return content_digest({"root": self.root, "digest": self.digest})[:32]
 
     @cached_property
     def total_bytes(self) -> int:
@@ -153,6 +156,7 @@ class ReadPlan:
             "aligned_bytes": self.aligned_bytes(block_bytes),
             "block_bytes": block_bytes,
             "whole_bytes": self.whole_bytes,
+            "notes": list(self.notes),
             "files": [{"path": file.path, "size": file.size, "ranges": _listed(file.ranges)} for file in self.files],
         }
 
@@ -166,6 +170,7 @@ def plan_from_json(value: Mapping[str, Any]) -> ReadPlan:
         columns=tuple(value["columns"]),
         episodes=(episodes[0], episodes[1]) if episodes else None,
         whole_bytes=value["whole_bytes"],
+        notes=tuple(value.get("notes", ())),
         files=tuple(
             planned_file(
                 file["path"],

@@ -79,6 +79,18 @@ class Reason(StrEnum):
     COMMAND_NOT_FOUND = "CommandNotFound"
     STATUS_UNREACHABLE = "StatusUnreachable"
     PREFLIGHT_FAILED = "PreflightFailed"
+    DATA_NOT_MOUNTED = "DataNotMounted"
+    DATA_WRITABLE = "DataWritable"
+    GPU_NOT_VISIBLE = "GpuNotVisible"
+    GPU_COUNT = "GpuCount"
+    DRIVER_MISMATCH = "DriverMismatch"
+    SHM_LARGE_ENOUGH = "ShmLargeEnough"
+    SHM_TOO_SMALL = "ShmTooSmall"
+    CONFIG_UNREADABLE = "ConfigUnreadable"
+    CHECKPOINT_READABLE = "CheckpointReadable"
+    CHECKPOINT_UNREADABLE = "CheckpointUnreadable"
+    CHECKPOINT_INCOMPATIBLE = "CheckpointIncompatible"
+    RESUME_UNKNOWN = "ResumeUnknown"
     RUNNING = "Running"
     COMPLETED = "Completed"
     PROCESS_FAILED = "ProcessFailed"
@@ -185,6 +197,18 @@ SENTENCES: dict[Reason, str] = {
     Reason.COMMAND_NOT_FOUND: "The command cannot be found or executed.",
     Reason.STATUS_UNREACHABLE: "The bus cannot be reached; events are kept on disk and delivered later.",
     Reason.PREFLIGHT_FAILED: "A check before the start failed, so the command was not started.",
+    Reason.DATA_NOT_MOUNTED: "The folder of the data is no mount, or an empty one.",
+    Reason.DATA_WRITABLE: "The data is mounted so that a job could change it.",
+    Reason.GPU_NOT_VISIBLE: "A GPU was given on paper, and none can be seen inside.",
+    Reason.GPU_COUNT: "Fewer GPUs can be seen than were asked for.",
+    Reason.DRIVER_MISMATCH: "The GPU driver and its library do not fit each other.",
+    Reason.SHM_LARGE_ENOUGH: "Shared memory (/dev/shm) has the size that is needed.",
+    Reason.SHM_TOO_SMALL: "Shared memory (/dev/shm) is smaller than the data loader needs.",
+    Reason.CONFIG_UNREADABLE: "A configuration file of the job cannot be read where the job runs.",
+    Reason.CHECKPOINT_READABLE: "The checkpoint to continue from opens where the job runs.",
+    Reason.CHECKPOINT_UNREADABLE: "The checkpoint to continue from cannot be read where the job runs.",
+    Reason.CHECKPOINT_INCOMPATIBLE: "The checkpoint was made with something else than this job uses.",
+    Reason.RESUME_UNKNOWN: "Nobody could say where to continue.",
     Reason.RUNNING: "The training process runs.",
     Reason.COMPLETED: "The training process ended with exit code 0.",
     Reason.PROCESS_FAILED: "The training process ended with an error.",

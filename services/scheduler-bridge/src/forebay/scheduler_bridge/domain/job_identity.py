@@ -14,7 +14,7 @@ from typing import Any
 from forebay.scheduler_bridge.domain.pod_layout import JOB_LABEL, MANAGED_BY, PROJECT_LABEL, SPEC_DIGEST
 
 _WEBHOOK = "failed calling webhook"
-_BUSY = frozenset({429})
+_BUSY = frozenset({409, 429})
 _UNDECIDED = frozenset({500, 502, 503, 504})
 _EXISTS = 409
 _UID_KNOWN = "its Job object was deleted, and one that is gone is never made again; submit the job once more"
@@ -81,14 +81,10 @@ def after_create(wanted: Wanted, reply: Reply) -> Decision:
     if _WEBHOOK in reply.message:
         # The webhook was not reached, so nothing was stored; looking costs little and proves it.
         return Decision(step=Step.LOOK, message=f"an admission webhook is unavailable: {reply.message}")
+    said = reply.message or (f"the API server answered {reply.code}" if reply.code else "no answer")
     if reply.code in _UNDECIDED or reply.code == 0:
-        said = reply.message or "no answer"
         return Decision(step=Step.LOOK, message=f"it is not known whether {wanted.name} was created: {said}")
-    if reply.code in _BUSY or (reply.code == _EXISTS):
-        return Decision(step=Step.WAIT, message=reply.message or f"the API server is busy ({reply.code})")
-    if _may_pass(reply):
-        return Decision(step=Step.WAIT, message=reply.message)
-    return Decision(step=Step.REFUSED, message=reply.message or f"the API server refused it ({reply.code})")
+    return Decision(step=Step.WAIT if _may_pass(reply) else Step.REFUSED, message=said)
 
 
 def after_look(wanted: Wanted, reply: Reply) -> Decision:
@@ -126,7 +122,7 @@ def _found(wanted: Wanted, item: Mapping[str, Any]) -> Decision:
 
 
 def _may_pass(reply: Reply) -> bool:
-    """A quota denial is waiting, not failing; so is a namespace that is not there yet."""
+    """Too many requests, a clash of writes, a quota denial, a namespace that is not there yet."""
     text = reply.message.lower()
     denied = reply.code == 403 and "exceeded quota" in text
-    return denied or (reply.code == 404 and "namespaces" in text)
+    return denied or reply.code in _BUSY or (reply.code == 404 and "namespaces" in text)

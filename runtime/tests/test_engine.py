@@ -10,11 +10,12 @@ import pytest
 from forebay.contracts.parts import Part
 from forebay.contracts.v1.datasets import DatasetTagged
 from forebay.runtime.companion import Company
-from forebay.runtime.engine import FATAL_READS, MAX_WORK_FAILURES, Engine
+from forebay.runtime.engine import MAX_WORK_FAILURES, Engine
 from forebay.runtime.errors import FencedError, Refused
 from forebay.runtime.health import Health
 from forebay.runtime.log import LogMessage
 from forebay.runtime.machine import Request, Service
+from forebay.runtime.poison import FATAL_READS
 from forebay.runtime.rebuild import rebuild
 from forebay.runtime.stores.port import NotNow, WriteBatch
 from forebay.runtime.stores.sqlite import SqliteStore

@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from forebay.runtime.stores.port import Store
+from forebay.runtime.log import LogMessage
+from forebay.runtime.rebuild import rebuild
+from forebay.runtime.stores.port import Delete, Store, StoreHead, WriteBatch
 from forebay.runtime.stores.sqlite import SqliteStore
 
-from runtime.tests.store_suite import OpenStore, StoreSuite
+from runtime.tests import toy
+from runtime.tests.store_suite import OpenStore, StoreSuite, put
 
 
 @pytest.fixture
@@ -27,3 +30,38 @@ async def reopen(tmp_path: Path) -> AsyncIterator[OpenStore]:
 
 class TestSqliteStore(StoreSuite):
     """One file, several handles."""
+
+
+class TestScratch:
+    """The store of a rebuild: fast, and of no use until it is released."""
+
+    async def test_holds_what_was_written_and_nothing_else(self, tmp_path: Path) -> None:
+        """Before and after its release: what is there is found, what is not there is not, changed and deleted included."""
+        store = SqliteStore(tmp_path / "shadow.sqlite", fold_version=1, scratch=True)
+        assert await store.acquire("a", ttl_s=60)
+        keys = [f"key-{number}" for number in range(3000)]
+        await store.write(WriteBatch(puts=[put(key, key.encode()) for key in keys], position=5))
+        changes = WriteBatch(puts=[put("key-1", b"new")], deletes=[Delete("thing", "key-2")], position=6)
+        await store.write(changes)
+        expected = {key: key.encode() for key in keys} | {"key-1": b"new"}
+        del expected["key-2"]
+        absent = [f"none-{number}" for number in range(3000)]
+        assert await store.get("thing", [*keys, *absent]) == expected
+        assert [store.get_now("thing", key) for key in ("key-1", "key-2", "none-1")] == [b"new", None, None]
+        await store.release()
+        await store.close()
+        kept = SqliteStore(tmp_path / "shadow.sqlite", fold_version=1)
+        assert await kept.head() == StoreHead(6, 1)
+        assert await kept.get("thing", [*keys, *absent]) == expected
+        await kept.close()
+
+    async def test_a_rebuild_that_fails_leaves_no_file(self, tmp_path: Path) -> None:
+        """Nothing of a store without a journal may be taken for a whole one."""
+
+        async def broken_log() -> AsyncIterator[list[LogMessage]]:
+            yield toy.MemoryLog().store(toy.started("up-1"), toy.finished("up-1"))
+            raise ConnectionError
+
+        with pytest.raises(ConnectionError):
+            await rebuild(toy.SERVICE, broken_log(), tmp_path / "shadow.sqlite")
+        assert list(tmp_path.iterdir()) == []

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from forebay.runtime.digest import store_digest
-from forebay.runtime.engine import FATAL_READS, Engine
+from forebay.runtime.engine import Engine
 from forebay.runtime.log import LogMessage, LogReader
+from forebay.runtime.poison import FATAL_READS
 from forebay.runtime.stores.place import MongoPlace, SqlitePlace, StorePlace
 from forebay.runtime.stores.port import Store
 from forebay.runtime.stores.sqlite import SqliteStore

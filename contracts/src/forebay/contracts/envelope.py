@@ -38,7 +38,7 @@ class Event(Generic[B]):
     @property
     def identity(self) -> str:
         """Source and id: what makes an event itself, also the message id on the bus."""
-        return f"{self.source}#{self.id}"
+        return f"{self.source.text}#{self.id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ ID_PATTERN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _ID = re.compile(ID_PATTERN)
 _VERSION = re.compile(r"v(\d+)")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_PARTS = json.JSONEncoder(separators=(",", ":"))
 CLUSTER_PROJECT = "_cluster"
 """The project of facts about the cluster itself; no user can own it."""
 
@@ -73,7 +74,7 @@ def shard(key: str) -> str:
 
 def stable_id(*parts: object) -> str:
     """32 hex digits made of `parts`: equal parts, equal id, on every machine."""
-    text = json.dumps([str(part) for part in parts], separators=(",", ":"))
+    text = _PARTS.encode([str(part) for part in parts])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

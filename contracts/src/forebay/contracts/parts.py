@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
@@ -40,13 +40,18 @@ class Source:
 
     part: Part
     project: str | None = None
+    text: str = field(init=False, repr=False, compare=False)
+    """As it stands in an envelope; written once, read for every event."""
+
+    def __post_init__(self) -> None:
+        text = f"{_SOURCE_ROOT}{self.part}" + (f"/{self.project}" if self.project else "")
+        object.__setattr__(self, "text", text)
 
     def __str__(self) -> str:
-        return f"{_SOURCE_ROOT}{self.part}" + (f"/{self.project}" if self.project else "")
+        return self.text
 
 
 @lru_cache(maxsize=4096)
-@lru_cache(maxsize=1024)
 def parse_source(text: str) -> Source:
     """Read a `ce-source`; raises `EnvelopeMismatchError` when it names no part of Forebay."""
     head, _, project = text.removeprefix(_SOURCE_ROOT).partition("/")

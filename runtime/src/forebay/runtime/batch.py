@@ -35,7 +35,7 @@ class Batch:
         return [Delete(kind, key) for kind, key in self._deletes]
 
 
-def put_of(document: Document) -> Put:
-    """How a document is written."""
+def put_of(document: Document, key: str = "") -> Put:
+    """How a document is written; a caller who knows its key already may say it."""
     index = tuple(index_values(document)) if document.indexed else ()
-    return Put(document.kind, document.key, encode_document(document), index, bool(document.indexed))
+    return Put(document.kind, key or document.key, encode_document(document), index, bool(document.indexed))

@@ -69,9 +69,9 @@ class Digest:
         self.count = 0
 
     def add(self, kind: str, key: str, body: bytes) -> None:
-        for part in (kind.encode(), key.encode(), body):
-            self._hash.update(len(part).to_bytes(8, "big"))
-            self._hash.update(part)
+        one, two = kind.encode(), key.encode()
+        lengths = [len(part).to_bytes(8, "big") for part in (one, two, body)]
+        self._hash.update(b"".join((lengths[0], one, lengths[1], two, lengths[2], body)))
         self.count += 1
 
     def hexdigest(self) -> str:

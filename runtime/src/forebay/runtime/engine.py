@@ -30,6 +30,7 @@ from forebay.runtime.errors import Refused
 from forebay.runtime.log import LogMessage
 from forebay.runtime.machine import Action, Emit, Outcome, Request, Service
 from forebay.runtime.outbox import Outbox, identity_key
+from forebay.runtime.poison import FATAL_READS, SINGLE_AFTER, fatal, note_reading
 from forebay.runtime.records import (
     READING,
     SEEN,
@@ -37,7 +38,6 @@ from forebay.runtime.records import (
     DeadlineRecord,
     OutboxEntry,
     ParkedMessage,
-    Reading,
     WorkRecord,
 )
 from forebay.runtime.state import NotLoaded, State, WorkingSet
@@ -46,10 +46,6 @@ from forebay.runtime.stores.port import Delete, Put, Store, WriteBatch
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 MAX_WORK_FAILURES = 5
-FATAL_READS = 6
-"""How many processes may die while folding one message before it is parked as poison."""
-SINGLE_AFTER = 3
-"""From this many deaths on, messages are folded one by one, so that the deadly one stands alone."""
 
 
 class _Defect(Exception):  # noqa: N818 wraps one; never leaves this module
@@ -151,11 +147,11 @@ class Engine:
             if not fresh:
                 return
             decoded = [self._decode(message) for message in fresh]
-            keys = [identity_key(one.identity) for one in decoded if isinstance(one, Recorded)]
-            known = await self.store.get(SEEN, keys) if keys else {}
+            keys = [identity_key(one.identity) if isinstance(one, Recorded) else "" for one in decoded]
+            known = await self.store.get(SEEN, [key for key in keys if key])
             batch.seen = {key: body.decode() for key, body in known.items()}
-            for message, one in zip(fresh, decoded, strict=True):
-                await self._one(batch, message, one)
+            for message, one, key in zip(fresh, decoded, keys, strict=True):
+                await self._one(batch, message, one, key)
             await self._write(batch, fresh[-1].seq)
         telemetry.FOLDED.labels(self.service.name).inc(len(fresh))
 
@@ -166,25 +162,16 @@ class Engine:
 
     async def _reread(self, fresh: Sequence[LogMessage]) -> None:
         while fresh:
-            tries = await self._note_reading(fresh[0].seq)
+            tries = await note_reading(self.store, fresh[0].seq)
             if tries > FATAL_READS:
                 async with self._turn() as batch:
-                    self._park(batch, fresh[0], "fatal", RuntimeError(f"{FATAL_READS} processes died while folding it"))
+                    self._park(batch, fresh[0], "fatal", fatal())
                     await self._write(batch, fresh[0].seq)
                 fresh = fresh[1:]
                 continue
             now = fresh[:1] if tries > SINGLE_AFTER else fresh
             await self._fold(now)
             fresh = fresh[len(now) :]
-
-    async def _note_reading(self, seq: int) -> int:
-        """Write down that `seq` is being folded; returns how often it was tried, this time included."""
-        body = (await self.store.get(READING, ["now"])).get("now")
-        before = msgspec.json.decode(body, type=Reading) if body else None
-        tries = before.tries + 1 if before is not None and before.seq == seq else 1
-        note = Put(READING, "now", msgspec.json.encode(Reading(seq=seq, tries=tries)))
-        await self.store.write(WriteBatch(puts=[note]))
-        return tries
 
     async def retry_parked(self, message: LogMessage) -> bool:
         """Fold one parked message again, from the stage where it failed; True when it is parked no longer."""
@@ -201,10 +188,10 @@ class Engine:
             elif before.stage == "evolve" and isinstance(decoded, Recorded):
                 await self._evolve_and_decide(batch, message, decoded)
             else:
-                if isinstance(decoded, Recorded):
-                    seen = await self.store.get(SEEN, [identity_key(decoded.identity)])
-                    batch.seen = {one: found.decode() for one, found in seen.items()}
-                await self._one(batch, message, decoded)
+                key = identity_key(decoded.identity) if isinstance(decoded, Recorded) else ""
+                seen = await self.store.get(SEEN, [key])
+                batch.seen = {one: found.decode() for one, found in seen.items()}
+                await self._one(batch, message, decoded, key)
             await self._write(batch, self.position)
             return message.seq not in self.parked
 
@@ -219,26 +206,27 @@ class Engine:
             return error
 
     async def _one(
-        self, batch: Batch, message: LogMessage, recorded: Recorded[EventBody] | ContractError | None
+        self, batch: Batch, message: LogMessage, recorded: Recorded[EventBody] | ContractError | None, key: str
     ) -> None:
+        """One message; `key` is that of the event's identity."""
         if recorded is None:
             return
         if message.seq in self.poison:
-            self._park(batch, message, "fatal", RuntimeError(f"{FATAL_READS} processes died while folding it"))
+            self._park(batch, message, "fatal", fatal())
             return
         if isinstance(recorded, ContractError):
             self._park(batch, message, "decode", recorded)
             return
-        key = identity_key(recorded.identity)
-        if recorded.event.source == self.service.source:
+        if self._decides and recorded.event.source == self.service.source:
             self.decisions.seen_back(batch, recorded.identity)
         if (first := batch.seen.get(key)) is not None:
             await self._repeated(batch, message, recorded, first)
             return
-        batch.seen[key] = f"{recorded.seq}:{recorded.body_sha256}"
-        batch.put_raw(Put(SEEN, key, batch.seen[key].encode()))
+        batch.seen[key] = said = f"{recorded.seq}:{recorded.body_sha256}"
+        batch.put_raw(Put(SEEN, key, said.encode()))
         if not self._decides:  # a rebuild causes nothing, so it leaves no trace
-            await self._evolve_and_decide(batch, message, recorded)
+            if not self._evolved_at_once(recorded):
+                await self._evolve_and_decide(batch, message, recorded)
             return
         with telemetry.span(
             f"process {telemetry.template(message.subject)}",
@@ -248,6 +236,16 @@ class Engine:
             id=recorded.event.id,
         ):
             await self._evolve_and_decide(batch, message, recorded)
+
+    def _evolved_at_once(self, recorded: Recorded[EventBody]) -> bool:
+        """Fold without a detour; False when something has to be loaded or goes wrong: then the long way, which says so."""
+        try:
+            self.service.evolve(self._set, recorded)
+        except Exception:  # noqa: BLE001 pure, so it can be run again, and will meet it again
+            self._set.drop()
+            return False
+        self._set.keep()
+        return True
 
     async def _evolve_and_decide(self, batch: Batch, message: LogMessage, recorded: Recorded[EventBody]) -> None:
         try:
@@ -436,7 +434,7 @@ class Engine:
             if document is None:
                 deletes.append(Delete(kind.kind, key))
             else:
-                puts.append(put_of(document))
+                puts.append(put_of(document, key))
         if position is not None:
             deletes.append(Delete(READING, "now"))
         await self.store.write(WriteBatch(puts=puts, deletes=deletes, position=position))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.codec import decode_recorded
@@ -28,8 +29,7 @@ _ANSWER_WITHIN_S = 5.0
 _SHORT_ACK = 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogMessage:
+class LogMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One stored message as it lies in the stream."""
 
     seq: int

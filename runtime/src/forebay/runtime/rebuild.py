@@ -52,11 +52,14 @@ async def rebuild(
         await store.acquire("rebuild", ttl_s=3600)
         result = await rebuild_into(store, service, log, progress=progress)
         await store.release()
-        return result
-    finally:
+    except BaseException:
         await store.close()
-        with store_path.open("rb") as written:
-            os.fsync(written.fileno())
+        store_path.unlink()  # nothing of it may be trusted
+        raise
+    await store.close()
+    with store_path.open("rb") as written:
+        os.fsync(written.fileno())
+    return result
 
 
 async def rebuild_into(

@@ -133,19 +133,21 @@ class WorkingSet:
 
     def get(self, kind: type[D], key: str) -> D | None:
         place = (kind, key)
-        for layer in (self._scratch, self._changed):
-            if place in layer:
-                return cast("D | None", layer[place])
-        if place not in self._loaded:
-            self._load_now(NotLoaded(kind, key=key))
-        self._loaded.move_to_end(place)
+        if place in self._scratch:
+            return cast("D | None", self._scratch[place])
+        if place in self._changed:
+            return cast("D | None", self._changed[place])
+        if place in self._loaded:
+            self._loaded.move_to_end(place)
+        else:
+            self._load_now(kind, key=key)
         return cast("D | None", self._loaded[place])
 
     def find(self, kind: type[D], field: str, value: str) -> list[D]:
         _check_indexed(kind, field)
         query = (kind, field, value)
         if query not in self._queries:
-            self._load_now(NotLoaded(kind, query=(field, value)))
+            self._load_now(kind, query=(field, value))
         keys = set(self._queries[query])
         keys.update(key for changed, key in self._overlay() if changed is kind)
         found = (self.get(kind, key) for key in sorted(keys))
@@ -155,7 +157,7 @@ class WorkingSet:
         # A stored document may be deleted in the overlay, so as many more are read.
         wanted = limit + sum(1 for changed, _ in self._overlay() if changed is kind)
         if (kind, after, wanted) not in self._pages:
-            self._load_now(PagedLoad(kind, after, wanted))
+            self._load_now(kind, page=(after, wanted))
         stored = self._pages[(kind, after, wanted)]
         horizon = stored[-1] if len(stored) == wanted else None
         keys = set(stored)
@@ -179,8 +181,11 @@ class WorkingSet:
 
     def keep(self) -> None:
         """The current event is folded: its changes belong to the batch now."""
-        self._changed.update(self._scratch)
-        self._scratch.clear()
+        if self._changed:
+            self._changed.update(self._scratch)
+            self._scratch.clear()
+        else:
+            self._changed, self._scratch = self._scratch, self._changed
 
     def drop(self) -> None:
         """Forget the changes of the current event."""
@@ -188,17 +193,19 @@ class WorkingSet:
 
     def changes(self) -> dict[type_and_key, Document | None]:
         """What the batch has changed so far, against what was loaded."""
+        loaded = self._loaded
         return {
             place: document
             for place, document in self._changed.items()
-            if place not in self._loaded or self._loaded[place] != document
+            if place not in loaded or loaded[place] != document
         }
 
     def settle(self) -> None:
         """The batch is written: its changes are the loaded state now."""
+        loaded = self._loaded
         for place, document in self._changed.items():
-            self._loaded[place] = document
-            self._loaded.move_to_end(place)
+            loaded.pop(place, None)
+            loaded[place] = document
         self._changed.clear()
         self._queries.clear()
         self._pages.clear()
@@ -224,22 +231,29 @@ class WorkingSet:
         elif missing.key is not None:
             self._keep_document(kind, missing.key, (await self._store.get(kind.kind, [missing.key])).get(missing.key))
 
-    def _load_now(self, missing: NotLoaded) -> None:
+    def _load_now(
+        self,
+        kind: type[Document],
+        *,
+        key: str | None = None,
+        query: tuple[str, str] | None = None,
+        page: tuple[str, int] | None = None,
+    ) -> None:
         """Fetch it at once where the store can; else, or when that fails, stop the pure function."""
-        store, kind = self._immediate, missing.kind
-        if store is None:
-            raise missing
-        try:
-            if isinstance(missing, PagedLoad):
-                rows = store.page_now(kind.kind, after=missing.after, limit=missing.limit)
-                self._keep_page(kind, missing.after, missing.limit, rows)
-            elif missing.query is not None:
-                field, value = missing.query
-                self._keep_query(kind, field, value, store.find_now(kind.kind, field, value))
-            elif missing.key is not None:
-                self._keep_document(kind, missing.key, store.get_now(kind.kind, missing.key))
-        except NotNow:
-            raise missing from None
+        store = self._immediate
+        if store is not None:
+            try:
+                if key is not None:
+                    self._keep_document(kind, key, store.get_now(kind.kind, key))
+                elif query is not None:
+                    self._keep_query(kind, *query, store.find_now(kind.kind, *query))
+                elif page is not None:
+                    self._keep_page(kind, *page, store.page_now(kind.kind, after=page[0], limit=page[1]))
+            except NotNow:
+                pass
+            else:
+                return
+        raise NotLoaded(kind, key=key, query=query) if page is None else PagedLoad(kind, *page)
 
     def _keep_document(self, kind: type[Document], key: str, body: bytes | None) -> None:
         self._loaded[(kind, key)] = None if body is None else decode_document(kind, body)

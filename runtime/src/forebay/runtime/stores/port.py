@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Put:
+
+class Put(msgspec.Struct, frozen=True, gc=False):
     """Write one document, with its index entries."""
 
     kind: str

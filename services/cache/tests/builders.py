@@ -7,13 +7,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forebay.cache.domain.decide import decide
+from forebay.cache.domain.decide import Cache
+from forebay.cache.domain.documents import LOCAL_NODE
 from forebay.cache.domain.evolve import READS, evolve
 from forebay.contracts.body import EventBody, FileRef
 from forebay.contracts.envelope import Event, Recorded
 from forebay.contracts.parts import Part, Source
 from forebay.contracts.reasons import Reason
-from forebay.contracts.v1.cache import CacheFailed, CacheLost, CachePartial, CachePlanned, CacheReady
+from forebay.contracts.v1.cache import (
+    CacheEvicted,
+    CacheFailed,
+    CacheLost,
+    CachePartial,
+    CachePlanned,
+    CacheReady,
+    CacheReserved,
+)
 from forebay.contracts.v1.datasets import LeaseGranted, LeaseReleased, PinnedInput
 from forebay.runtime.documents import Document
 from forebay.runtime.machine import Action, Emit, NothingPending
@@ -29,29 +38,45 @@ SHA = "0" * 64
 class Log:
     """Folds events in order and collects what is decided on each."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, node: str = LOCAL_NODE, budget: int | None = None) -> None:
         self.state = MemoryState()
+        self.cache = Cache(node=node, budget_bytes=budget)
+        self.now = NOON
         self.seq = 0
         self.seen: set[str] = set()
+        self.said: list[EventBody] = []
 
-    def add(self, body: EventBody, *, project: str = PROJECT, source: Part = Part.CACHE) -> list[Action]:
+    def add(
+        self, body: EventBody, *, project: str = PROJECT, source: Part = Part.CACHE, at: datetime | None = None
+    ) -> list[Action]:
         self.seq += 1
-        stored = NOON + timedelta(seconds=self.seq)
+        self.now = stored = at or self.now + timedelta(seconds=1)
         event = Event(id=str(self.seq), source=Source(source), project=project, body=body, time=stored)
         recorded = Recorded(event=event, seq=self.seq, stored_at=stored)
         if type(body) in READS:
             evolve(self.state, recorded)
-            return list(decide(self.state, NothingPending(), recorded))
+            return list(self.cache.decide(self.state, NothingPending(), recorded))
         return []
 
     def publish(self, emits: list[Emit]) -> list[Action]:
-        """What the outbox does: a fact that was said before is not said again."""
+        """What the outbox does: a fact that was said before is not said again. What is decided on it is said too."""
         actions: list[Action] = []
-        for emit in emits:
+        waiting = list(emits)
+        while waiting:
+            emit = waiting.pop(0)
             if emit.event_id not in self.seen:
                 self.seen.add(emit.event_id)
-                actions += self.add(emit.body, project=emit.project)
+                self.said.append(emit.body)
+                following = self.add(emit.body, project=emit.project)
+                waiting += [one for one in following if isinstance(one, Emit)]
+                actions += [one for one in following if not isinstance(one, Emit)]
         return actions
+
+    def say(self, body: EventBody, **how: Any) -> list[Action]:
+        """Add an event and everything that is decided on it at once; returns work and deadlines."""
+        following = self.add(body, **how)
+        actions: list[Action] = [one for one in following if not isinstance(one, Emit)]
+        return actions + self.publish([one for one in following if isinstance(one, Emit)])
 
 
 class Context:
@@ -93,8 +118,8 @@ def released(job: str = "train-1") -> LeaseReleased:
     return LeaseReleased(job=job, reason="succeeded")
 
 
-def planned(job: str = "train-1", plan: str = PLAN_ID, *, aligned: int = 2000) -> CachePlanned:
-    return CachePlanned(
+def planned(job: str = "train-1", plan: str = PLAN_ID, *, aligned: int = 2000, **changes: Any) -> CachePlanned:
+    made = CachePlanned(
         plan=plan,
         job=job,
         digest=plan * 2,
@@ -107,6 +132,11 @@ def planned(job: str = "train-1", plan: str = PLAN_ID, *, aligned: int = 2000) -
         whole_bytes=9000,
         ranges=FileRef(uri="file:///plans/a.json", sha256=SHA, bytes=5),
     )
+    return made.model_copy(update=changes)
+
+
+def reserved(plan: str = PLAN_ID, *, room: int = 2000) -> CacheReserved:
+    return CacheReserved(plan=plan, name="pick", number=1, reserved_bytes=room)
 
 
 def ready(plan: str = PLAN_ID, *, proof: Any = "blocks") -> CacheReady:
@@ -129,6 +159,10 @@ def failed(reason: Reason, plan: str = PLAN_ID, job: str | None = None) -> Cache
 
 def lost(plan: str = PLAN_ID) -> CacheLost:
     return CacheLost(plan=plan, name="pick", number=1, reason=Reason.CACHE_LOST, message="gone")
+
+
+def evicted(plan: str = PLAN_ID) -> CacheEvicted:
+    return CacheEvicted(plan=plan, name="pick", number=1, freed_bytes=5, reason="room was needed")
 
 
 def partial(plan: str = PLAN_ID) -> CachePartial:

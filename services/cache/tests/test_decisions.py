@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import pytest
-from forebay.cache.domain.decide import CHECK, PLAN, RECHECK, RECHECK_EVERY, WARM
-from forebay.cache.domain.documents import DOCUMENTS, Job, Plan, place
+from forebay.cache.domain.decide import CHECK, GIVE_UP, GIVE_UP_AFTER, PLAN, RECHECK_EVERY, RETRY, WARM
+from forebay.cache.domain.documents import DOCUMENTS, LOCAL_NODE, Job, Plan, Warmth, place
+from forebay.cache.questions import nodes as nodes_question
 from forebay.cache.questions import plan as plan_question
 from forebay.cache.questions import plans as plans_question
 from forebay.contracts.parts import Part
 from forebay.contracts.reasons import Reason
-from forebay.contracts.v1.cache import CacheEvicted
+from forebay.contracts.v1.cache import CacheReserved
 from forebay.contracts.v1.models import DeadlinePassed
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Action, Deadline, Request, Work
 
-from .builders import NOON, PLAN_ID, PROJECT, Log, failed, granted, lost, partial, pinned, planned, ready, released
+from .builders import (
+    NOON,
+    PLAN_ID,
+    PROJECT,
+    Log,
+    evicted,
+    failed,
+    granted,
+    lost,
+    partial,
+    pinned,
+    planned,
+    ready,
+    released,
+)
 
 KEY = place(PROJECT, PLAN_ID)
 
@@ -30,8 +45,20 @@ def plan_of(log: Log, plan: str = PLAN_ID) -> Plan:
     return found
 
 
+def warmth_of(log: Log, plan: str = PLAN_ID) -> Warmth:
+    return plan_of(log, plan).on(LOCAL_NODE)
+
+
 def works(actions: list[Action]) -> list[tuple[str, str]]:
     return [(one.kind, one.key) for one in actions if isinstance(one, Work)]
+
+
+def deadlines(actions: list[Action]) -> list[Deadline]:
+    return [one for one in actions if isinstance(one, Deadline)]
+
+
+def passed(deadline: Deadline) -> DeadlinePassed:
+    return DeadlinePassed(part="cache", entity=deadline.entity, condition=deadline.condition, deadline=deadline.at)
 
 
 def test_a_lease_asks_for_one_plan_per_input(log: Log) -> None:
@@ -45,44 +72,44 @@ def test_equal_plans_join_one_warm_up(log: Log) -> None:
     """Two jobs with one plan lease it together, and the warm-up is one item of work."""
     for job in ("one-1", "two-1"):
         log.add(granted(job), source=Part.INGEST)
-    first, second = log.add(planned("one-1")), log.add(planned("two-1"))
+    first, second = log.say(planned("one-1")), log.say(planned("two-1"))
     assert works(first) == works(second) == [(WARM, KEY)]
     assert plan_of(log).jobs == ("one-1", "two-1")
+    assert [type(body) for body in log.said] == [CacheReserved]
 
 
 def test_a_ready_plan_is_not_warmed_again(log: Log) -> None:
     """A job that joins a ready plan causes no work; its readiness is known already."""
     log.add(granted("one-1"), source=Part.INGEST)
-    log.add(planned("one-1"))
+    log.say(planned("one-1"))
     (deadline,) = log.add(ready())
     assert isinstance(deadline, Deadline)
     log.add(granted("two-1"), source=Part.INGEST)
     assert log.add(planned("two-1")) == []
     assert plan_of(log).state == "ready"
-    assert plan_of(log).reason == Reason.WARM.value
+    assert warmth_of(log).reason == Reason.WARM.value
 
 
 def test_lost_warmth_is_made_again_under_a_new_generation(log: Log) -> None:
-    """What was ready and is lost is warmed again, and can be ready and lost once more."""
+    """What was ready and is lost is warmed again in the room that it has, and can be ready and lost once more."""
     log.add(granted(), source=Part.INGEST)
-    log.add(planned())
+    log.say(planned())
     log.add(ready())
     assert works(log.add(lost())) == [(WARM, KEY)]
-    assert (plan_of(log).state, plan_of(log).generation, plan_of(log).verified_bytes) == ("lost", 1, 0)
+    assert (warmth_of(log).state, warmth_of(log).generation, warmth_of(log).verified_bytes) == ("lost", 1, 0)
     log.add(ready())
-    assert (plan_of(log).state, plan_of(log).generation) == ("ready", 1)
+    assert (warmth_of(log).state, warmth_of(log).generation) == ("ready", 1)
 
 
 def test_nothing_is_warmed_for_nobody(log: Log) -> None:
     """After the last lease ends, a loss or an eviction causes no work."""
     log.add(granted(), source=Part.INGEST)
-    log.add(planned())
+    log.say(planned())
     log.add(ready())
     log.add(released(), source=Part.INGEST)
     assert plan_of(log).jobs == ()
     assert log.add(lost()) == []
-    evicted = CacheEvicted(plan=PLAN_ID, name="pick", number=1, freed_bytes=5, reason="room was needed")
-    assert log.add(evicted) == []
+    assert log.add(evicted()) == []
     assert plan_of(log).state == "evicted"
 
 
@@ -94,52 +121,75 @@ def test_a_job_that_ended_while_it_was_planned_leases_nothing(log: Log) -> None:
     assert plan_of(log).jobs == ()
 
 
-def test_room_reserved_by_other_plans_travels_with_the_work(log: Log) -> None:
-    """What leased plans hold is known to the warm-up before it reads a byte."""
-    log.add(granted("one-1"), source=Part.INGEST)
-    log.add(granted("two-1"), source=Part.INGEST)
-    log.add(planned("one-1", "b" * 32, aligned=700))
-    (work,) = log.add(planned("two-1"))
-    assert isinstance(work, Work)
-    assert work.payload == {"reserved_bytes": 700}
-
-
-def test_room_made_by_a_finished_job_is_offered_to_refused_plans(log: Log) -> None:
-    """A plan refused for want of room is tried again when a lease ends; one refused for its files is not."""
-    for job, plan, reason in (
-        ("one-1", "b" * 32, Reason.CACHE_OVER_BUDGET),
-        ("two-1", "c" * 32, Reason.DATASET_CHANGED),
-        ("three-1", "d" * 32, None),
-    ):
+def test_the_last_one_who_leaves_stops_the_warm_up(log: Log) -> None:
+    """While another job wants it, warming goes on; then it stops, says so, and a later job starts it anew."""
+    for job in ("one-1", "two-1"):
         log.add(granted(job), source=Part.INGEST)
-        log.add(planned(job, plan))
-        if reason is not None:
-            log.add(failed(reason, plan))
-    assert works(log.add(released("three-1"), source=Part.INGEST)) == [(WARM, place(PROJECT, "b" * 32))]
+        log.say(planned(job))
+    log.say(released("one-1"), source=Part.INGEST)
+    assert warmth_of(log).state == "reserved"
+    log.say(released("two-1"), source=Part.INGEST)
+    assert (warmth_of(log).state, warmth_of(log).reason) == ("partial", "Cancelled")
+    assert "job two-1 has ended" in (warmth_of(log).message or "")
+    log.add(granted("three-1"), source=Part.INGEST)
+    assert works(log.say(planned("three-1"))) == [(WARM, KEY)]
+    assert warmth_of(log).state == "reserved"
+
+
+def test_a_warm_up_that_gets_nowhere_is_given_up_and_tried_again(log: Log) -> None:
+    """Half an hour without progress ends in Failed with the last cause; whoever waits is served later."""
+    log.add(granted(), source=Part.INGEST)
+    log.say(planned())
+    (early,) = deadlines(log.say(partial()))
+    (late,) = deadlines(log.say(partial()))
+    assert (early.condition, late.at - log.now) == (GIVE_UP, GIVE_UP_AFTER)
+    assert log.say(passed(early), at=early.at) == []
+    assert warmth_of(log).state == "partial"
+    (again,) = deadlines(log.say(passed(late), at=late.at))
+    assert warmth_of(log).state == "failed"
+    assert warmth_of(log).message == "given up after 30 minutes without getting any further: 40 %"
+    assert again.condition == RETRY
+    assert works(log.say(passed(again), at=again.at)) == [(WARM, KEY)]
 
 
 def test_leased_plans_are_looked_at_again_and_again(log: Log) -> None:
     """A provable plan is checked while a job leases it, and no longer."""
     log.add(granted(), source=Part.INGEST)
-    log.add(planned())
+    log.say(planned())
     (deadline,) = log.add(ready())
     assert isinstance(deadline, Deadline)
     assert deadline.at - RECHECK_EVERY > NOON
-    passed = DeadlinePassed(part="cache", entity=PLAN_ID, condition=RECHECK, deadline=deadline.at)
-    check, following = log.add(passed)
+    check, following = log.add(passed(deadline))
     assert works([check]) == [(CHECK, KEY)]
     assert isinstance(following, Deadline)
     assert following.at > NOON
     log.add(released(), source=Part.INGEST)
-    assert log.add(passed) == []
-    assert log.add(passed.model_copy(update={"part": "ingest"})) == []
+    assert log.add(passed(deadline)) == []
+    assert log.add(passed(deadline).model_copy(update={"part": "ingest"})) == []
 
 
 def test_a_plain_folder_is_not_read_again_and_again(log: Log) -> None:
     """Where residency cannot be proved a check would only read everything once more."""
     log.add(granted(), source=Part.INGEST)
-    log.add(planned())
+    log.say(planned())
     assert log.add(ready(proof="readable")) == []
+
+
+def test_readiness_is_kept_for_each_node(log: Log) -> None:
+    """Warm on one node is not warm on another (case CW-04)."""
+    log.add(granted(), source=Part.INGEST)
+    log.say(planned())
+    log.add(ready().model_copy(update={"node": "gpu-node-1"}))
+    log.add(partial().model_copy(update={"node": "gpu-node-2", "verified_bytes": 0}))
+    shown = nodes_question(log.state, asked(plan=PLAN_ID))
+    assert shown["ready"] == ["gpu-node-1"]
+    assert {node: one["state"] for node, one in shown["nodes"].items()} == {
+        "gpu-node-1": "ready",
+        "gpu-node-2": "partial",
+        "local": "reserved",
+    }
+    assert plan_of(log).state == "ready"
+    assert plan_of(log).on("gpu-node-3").state == "planned"
 
 
 def test_a_refused_input_is_kept_with_its_job(log: Log) -> None:
@@ -162,7 +212,7 @@ def test_folding_twice_is_folding_once(log: Log) -> None:
     for body in events:
         again.add(body)
     assert again.state.digest(DOCUMENTS) == digest
-    assert plan_of(log).verified_bytes == 1000
+    assert warmth_of(log).verified_bytes == 1000
 
 
 def asked(**args: object) -> Request:

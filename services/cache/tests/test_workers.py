@@ -17,13 +17,22 @@ from forebay.cache.domain.plan import ByteRange, PlannedFile, planned_file
 from forebay.cache.domain.pool_facts import PoolFacts
 from forebay.cache.errors import PoolError
 from forebay.cache.ports import ChoosePool, Kept, Missing, Pool, PoolTraits, Residency
+from forebay.cache.workers.evict import EvictWorker
 from forebay.cache.workers.plan import PlanWorker
 from forebay.cache.workers.residency import CheckWorker
 from forebay.cache.workers.warm import WarmWorker
 from forebay.cache.workers.warming import WarmingSettings, cut
 from forebay.contracts.body import EventBody
 from forebay.contracts.reasons import Reason
-from forebay.contracts.v1.cache import CacheFailed, CacheLost, CachePartial, CachePlanned, CacheReady
+from forebay.contracts.v1.cache import (
+    CacheFailed,
+    CacheLost,
+    CachePartial,
+    CachePlanned,
+    CacheReady,
+    CacheReserved,
+    CacheWarming,
+)
 from forebay.contracts.v1.datasets import PinnedInput
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Action, Emit, Work
@@ -38,13 +47,14 @@ class Cache:
     """The service's functions and workers, run by hand."""
 
     def __init__(self, folder: Path, choose: ChoosePool, *, budget: int | None = None) -> None:
-        self.log = Log()
+        self.log = Log(budget=budget)
         self.context = Context(self.log)
         self.plans = PlanFiles(folder / "plans")
         self.workers: dict[str, Worker] = {
             "plan": PlanWorker(plan_folder, choose, self.plans),
-            "warm": WarmWorker(choose, plan_folder, self.plans, WarmingSettings(budget_bytes=budget, parallel=2)),
+            "warm": WarmWorker(choose, plan_folder, self.plans, WarmingSettings(parallel=2, look_s=0.02)),
             "check": CheckWorker(choose, self.plans),
+            "evict": EvictWorker(choose, self.plans),
         }
 
     async def work(self, work: Work, *, tries: int = 0) -> list[Emit]:
@@ -52,17 +62,16 @@ class Cache:
         return list(await self.workers[work.kind](item, self.context))
 
     async def run(self, actions: Sequence[Action]) -> list[EventBody]:
-        """Do all work that follows from these actions; returns the events."""
-        bodies: list[EventBody] = []
+        """Do all work that follows from these actions; returns every event said meanwhile, in order."""
+        before = len(self.log.said)
         waiting = [one for one in actions if isinstance(one, Work)]
         while waiting:
             emits = await self.work(waiting.pop(0))
-            bodies += [emit.body for emit in emits]
             waiting += [one for one in self.log.publish(emits) if isinstance(one, Work)]
-        return bodies
+        return [body for body in self.log.said[before:] if not isinstance(body, CacheReserved | CacheWarming)]
 
     async def submit(self, job: str, *inputs: PinnedInput) -> list[EventBody]:
-        return await self.run(self.log.add(granted(job, *inputs)))
+        return await self.run(self.log.say(granted(job, *inputs)))
 
     def plan(self) -> Plan:
         (found,) = self.log.state.all(Plan)
@@ -144,15 +153,16 @@ async def test_over_budget_is_refused_with_numbers(folder: Path, tmp_path: Path)
     assert isinstance(planned, CachePlanned)
     assert isinstance(refused, CacheFailed)
     assert refused.reason == Reason.CACHE_OVER_BUDGET
-    assert f"needs {planned.aligned_bytes:,} bytes" in refused.message
-    assert "100,000 of 100,000 are free" in refused.message
+    assert refused.needed_bytes == planned.aligned_bytes
+    assert (refused.budget_bytes, refused.available_bytes, refused.evictable_bytes) == (100_000, 100_000, 0)
+    assert "needs 1.5 MB of cache, but of the 100 KB of the cache only 100 KB can be had" in refused.message
     assert pool.fetched == 0
 
 
 async def test_files_changed_after_planning_fail(folder: Path, tmp_path: Path) -> None:
     """A version whose files changed under the plan is not called warm."""
     cache = Cache(tmp_path, plain(folder))
-    (plan_work,) = cache.log.add(granted("train-1", pinned(folder)))
+    (plan_work,) = cache.log.say(granted("train-1", pinned(folder)))
     assert isinstance(plan_work, Work)
     (warm_work,) = cache.log.publish(await cache.work(plan_work))
     assert isinstance(warm_work, Work)
@@ -165,7 +175,7 @@ async def test_files_changed_after_planning_fail(folder: Path, tmp_path: Path) -
 async def test_a_lost_plan_file_is_made_again(folder: Path, tmp_path: Path) -> None:
     """The stored plan is only a copy: without it the same plan comes from the lease."""
     cache = Cache(tmp_path, plain(folder))
-    (plan_work,) = cache.log.add(granted("train-1", pinned(folder, columns=("action",), episodes=(0, 2))))
+    (plan_work,) = cache.log.say(granted("train-1", pinned(folder, columns=("action",), episodes=(0, 2))))
     assert isinstance(plan_work, Work)
     actions = cache.log.publish(await cache.work(plan_work))
     shutil.rmtree(tmp_path / "plans")
@@ -223,7 +233,7 @@ async def test_partial_until_everything_is_there(folder: Path, tmp_path: Path) -
     pool = Unreliable(folder)
     pool.drops = {"meta"}
     cache = Cache(tmp_path, pool.choose)
-    (plan_work,) = cache.log.add(granted("train-1", pinned(folder, columns=("action",))))
+    (plan_work,) = cache.log.say(granted("train-1", pinned(folder, columns=("action",))))
     assert isinstance(plan_work, Work)
     (warm_work,) = cache.log.publish(await cache.work(plan_work))
     assert isinstance(warm_work, Work)
@@ -231,8 +241,9 @@ async def test_partial_until_everything_is_there(folder: Path, tmp_path: Path) -
         with pytest.raises(RetryLater):
             await cache.work(warm_work)
     assert cache.plan().state == "partial"
-    assert len({emit.event_id for emit in cache.context.emitted}) == 1
-    (said, _) = [emit.body for emit in cache.context.emitted]
+    partials = [emit for emit in cache.context.emitted if isinstance(emit.body, CachePartial)]
+    assert len({emit.event_id for emit in partials}) == 1
+    (said, _) = [emit.body for emit in partials]
     assert isinstance(said, CachePartial)
     assert {one.file.split("/")[0] for one in said.missing} == {"meta"}
     assert 0 < said.verified_bytes < said.planned_bytes
@@ -248,7 +259,7 @@ async def test_a_killed_warm_up_goes_on_where_it_was(folder: Path, tmp_path: Pat
     """The same item run again says the same fact and fetches nothing that is there."""
     pool = Unreliable(folder)
     cache = Cache(tmp_path, pool.choose)
-    (plan_work,) = cache.log.add(granted("train-1", pinned(folder)))
+    (plan_work,) = cache.log.say(granted("train-1", pinned(folder)))
     assert isinstance(plan_work, Work)
     (warm_work,) = cache.log.publish(await cache.work(plan_work))
     assert isinstance(warm_work, Work)
@@ -263,7 +274,7 @@ async def test_a_pool_that_does_not_answer_is_partial_not_failed(folder: Path, t
     """A mount that is down passes: it is said, once, and tried again with growing pauses."""
     pool = Unreliable(folder)
     cache = Cache(tmp_path, pool.choose)
-    (plan_work,) = cache.log.add(granted("train-1", pinned(folder)))
+    (plan_work,) = cache.log.say(granted("train-1", pinned(folder)))
     assert isinstance(plan_work, Work)
     (warm_work,) = cache.log.publish(await cache.work(plan_work))
     assert isinstance(warm_work, Work)
@@ -273,7 +284,7 @@ async def test_a_pool_that_does_not_answer_is_partial_not_failed(folder: Path, t
     with pytest.raises(RetryLater) as later:
         await cache.work(warm_work, tries=4)
     assert later.value.delay_s > first.value.delay_s
-    assert cache.plan().reason == Reason.CACHE_MOUNT_GONE.value
+    assert cache.plan().best.reason == Reason.CACHE_MOUNT_GONE.value
 
 
 async def test_an_old_ready_plan_is_checked_before_it_opens_a_gate(folder: Path, tmp_path: Path) -> None:
@@ -284,7 +295,7 @@ async def test_an_old_ready_plan_is_checked_before_it_opens_a_gate(folder: Path,
     pool.kept.clear()
     bodies = await cache.submit("two-1", pinned(folder))
     assert [type(body) for body in bodies] == [CacheLost, CachePlanned, CacheReady]
-    assert cache.plan().generation == 1
+    assert cache.plan().best.generation == 1
 
 
 async def test_a_check_says_what_is_gone(folder: Path, tmp_path: Path) -> None:
@@ -315,7 +326,8 @@ def test_large_files_are_cut_for_progress() -> None:
 def test_the_definition_needs_nothing_around_it() -> None:
     """A rebuild folds with the definition alone."""
     assert definition().name == "cache"
-    assert set(definition().questions) == {"plan", "plans"}
+    assert set(definition().questions) == {"plan", "plans", "nodes", "list", "why", "wish", "policy"}
+    assert set(definition().commands) == {"warm", "warm-cancel", "evict", "policy-set"}
 
 
 if juicefs_volume.fuse_available() is None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from forebay.cache.domain.documents import LOCAL_NODE
+from forebay.contracts.identifiers import slug
 from forebay.runtime.settings import ServiceSettings, load_settings
 
 
@@ -21,6 +23,17 @@ class CacheSettings(ServiceSettings):
     """Cache bytes that all leased plans may hold together; unset: what the disk has free, less a tenth of it."""
     cache_parallel: int = Field(default=4, ge=1, le=64)
     """Files that are warmed at once within one plan."""
+    cache_stall_s: float = Field(default=300.0, gt=0)
+    """How long a warm-up may go without a byte before it is interrupted and tried again."""
+    node: str = LOCAL_NODE
+    """Name of this machine where several have caches; readiness is kept for each."""
+    kubelet_evicts_below: float | None = Field(default=None, gt=0, lt=1)
+    """Share of free disk below which the kubelet of this machine evicts pods (imagefs.available, 0.15 by default)."""
+
+    @field_validator("node")
+    @classmethod
+    def _is_id(cls, node: str) -> str:
+        return slug(node)
 
     @property
     def pool_folder(self) -> Path:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from forebay.cache.adapters.locations import local_folder
 from forebay.cache.adapters.plan_files import PlanFiles
-from forebay.cache.domain.documents import READY, Plan, place
+from forebay.cache.domain.documents import LOCAL_NODE, READY, Plan, place
 from forebay.cache.domain.plan import ReadPlan
+from forebay.cache.domain.shared import shared
 from forebay.cache.errors import DataUnreadableError, PlanError, PoolError
 from forebay.cache.ports import ChoosePool, Planner
 from forebay.cache.workers.residency import lost_event
@@ -37,10 +39,11 @@ def plan_input(planner: Planner, pinned: PinnedInput) -> ReadPlan:
 class PlanWorker:
     """Plans inputs. Running an item again makes the same plan and the same event."""
 
-    def __init__(self, planner: Planner, choose: ChoosePool, plans: PlanFiles) -> None:
+    def __init__(self, planner: Planner, choose: ChoosePool, plans: PlanFiles, *, node: str = LOCAL_NODE) -> None:
         self._planner = planner
         self._choose = choose
         self._plans = plans
+        self._node = node
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         pinned = PinnedInput.model_validate(item.payload["input"])
@@ -65,14 +68,31 @@ class PlanWorker:
             aligned_bytes=plan.aligned_bytes(block_bytes),
             whole_bytes=plan.whole_bytes,
             ranges=ranges,
+            kind=pinned.kind,
+            episodes=pinned.episodes if pinned.kind == "dataset" else None,
+            wish=True if item.payload.get("wish") else None,
+            **await asyncio.to_thread(self._beside, plan, block_bytes, item.payload.get("previous", ())),
         )
         emit = Emit(project=item.project, body=planned, dedupe=(job, index))
         known = await context.get(Plan, place(item.project, plan.id))
-        if known is None or known.state != READY:
+        if known is None or known.on(self._node).state != READY:
             return [emit]
         # Nobody may have looked since the last job ended: an old "ready" must not open this job's gate.
-        lost = await asyncio.to_thread(lost_event, self._choose, plan, known)
+        lost = await asyncio.to_thread(lost_event, self._choose, plan, known, self._node)
         return [emit] if lost is None else [lost, emit]
+
+    def _beside(self, plan: ReadPlan, block_bytes: int, previous: Iterable[str]) -> dict[str, Any]:
+        """The older plan that it shares most with, and what it takes beside that one."""
+        best: dict[str, Any] = {}
+        for plan_id in previous:
+            older = self._plans.read(plan_id)
+            if older is None or older.id == plan.id:
+                continue
+            common = shared(plan, older, block_bytes)
+            if common.planned_bytes > best.get("reused_bytes", 0):
+                new = plan.aligned_bytes(block_bytes) - common.aligned_bytes
+                best = {"previous": plan_id, "reused_bytes": common.planned_bytes, "new_aligned_bytes": new}
+        return best
 
     def _plan(self, pinned: PinnedInput) -> tuple[ReadPlan, int]:
         try:

@@ -1,41 +1,38 @@
 """Work `warm`: bring a plan's bytes into the pool and prove that they are there.
 
-Idempotent after a kill: what is there already is seen by the first check and not
-fetched again, and the result is the same event of the same plan generation.
+Level-triggered: each run looks at the disk first and fetches what is missing there, so
+a run after a kill, a loss or a restart is like any other. Whatever a run waits for has
+a deadline, and it ends when nobody wants the plan any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from forebay.cache.adapters.plan_files import PlanFiles
-from forebay.cache.domain.documents import READY, Job, Plan, place
+from forebay.cache.domain.decide import fact, said_node
+from forebay.cache.domain.documents import LOCAL_NODE, READY, Job, Plan, Wish, place
 from forebay.cache.domain.plan import ReadPlan
-from forebay.cache.domain.wording import show_bytes, show_share
 from forebay.cache.errors import DataChangedError, OverBudgetError, PlanError, PoolError
-from forebay.cache.ports import ChoosePool, Planner, PoolTraits
+from forebay.cache.ports import ChoosePool, Planner
+from forebay.cache.workers import outcomes
 from forebay.cache.workers.plan import plan_input
 from forebay.cache.workers.warming import Stopped, Warmed, Warming, WarmingSettings
-from forebay.contracts.identifiers import content_digest
-from forebay.contracts.reasons import Reason
-from forebay.contracts.v1.cache import CacheFailed, CachePartial, CacheReady, MissingRange
+from forebay.contracts.v1.cache import CacheWarming
 from forebay.contracts.v1.datasets import PinnedInput
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
 
-SHOWN_MISSING = 20
-"""Missing ranges that an event lists; the rest are counted in its message."""
+T = TypeVar("T")
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
 
 
 class WarmWorker:
-    """Warms one plan for every job that leases it."""
+    """Warms one plan for everybody who wants it."""
 
     def __init__(
         self,
@@ -43,138 +40,126 @@ class WarmWorker:
         planner: Planner,
         plans: PlanFiles,
         settings: WarmingSettings,
+        *,
+        node: str = LOCAL_NODE,
     ) -> None:
         self._choose = choose
         self._planner = planner
         self._plans = plans
         self._settings = settings
+        self._node = node
+        self._hanging: dict[str, asyncio.Future[Any]] = {}
+        """Steps that no longer answer, by plan: threads cannot be ended."""
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         known = await context.get(Plan, item.key)
-        if known is None or known.state == READY or not known.jobs:
+        if known is None or known.on(self._node).state == READY or not known.wanted:
             return []
         try:
+            self._not_hanging(known.key)
             plan = await self._read(known, context)
-            warmed, traits = await self._warm(plan, known, item, context)
+            warmed, run = await self._warm(plan, known, context)
+        except Stopped:
+            return []
         except (PlanError, OverBudgetError) as error:
-            return [_failed(known, error)]
+            return [outcomes.failed(known, self._node, error)]
         except PoolError as error:
-            await context.emit(_unreachable(known, error))
+            await context.emit(outcomes.unreachable(known, self._node, error))
             raise RetryLater(_pause(item), str(error)) from error
         if warmed.missing:
-            partial = _partial(known, plan, warmed)
-            await context.emit(partial)
+            await context.emit(outcomes.partial(known, self._node, plan, warmed))
             raise RetryLater(_pause(item), f"{len(warmed.missing)} planned ranges are not in the cache")
-        return [_ready(known, plan, warmed, traits)]
+        return [outcomes.ready(known, self._node, plan, warmed, run.pool.traits)]
 
     async def _read(self, known: Plan, context: WorkContext) -> ReadPlan:
-        """The plan as it was made; when its file is gone, made again from a lease that asked for it."""
+        """The plan as it was made; when its file is gone, made again from an input that asked for it."""
         plan = await asyncio.to_thread(self._plans.read, known.id)
         if plan is not None:
             return plan
-        for job_id in known.jobs:
-            job = await context.get(Job, place(known.project, job_id))
-            for pinned in (PinnedInput.model_validate(one) for one in (job.inputs if job else ())):
-                if (pinned.name, pinned.number) == (known.name, known.number):
-                    again = await asyncio.to_thread(plan_input, self._planner, pinned)
-                    if again.id == known.id:
-                        return again
+        for pinned in await _inputs(known, context):
+            if (pinned.name, pinned.number) == (known.name, known.number):
+                again = await asyncio.to_thread(plan_input, self._planner, pinned)
+                if again.id == known.id:
+                    return again
         msg = f"the plan's file is gone and {known.root} does not give the same plan any more: submit the job again"
         raise DataChangedError(msg)
 
-    async def _warm(
-        self, plan: ReadPlan, known: Plan, item: WorkItem, context: WorkContext
-    ) -> tuple[Warmed, PoolTraits]:
-        """Warm in a thread, passing on progress, and make it stop when the service does."""
+    async def _warm(self, plan: ReadPlan, known: Plan, context: WorkContext) -> tuple[Warmed, Warming]:
+        """Look, fetch, verify, each in a thread; between them the log hears of the stage."""
         loop = asyncio.get_running_loop()
-        stop = threading.Event()
-        told = {"plan": known.id, "name": known.name, "number": known.number}
+        told = {"plan": known.id, "name": known.name, "number": known.number, "node": self._node}
 
         def tell(progress: Mapping[str, Any]) -> None:
             loop.call_soon_threadsafe(context.progress, {**told, **progress})
 
-        reserved = int(item.payload.get("reserved_bytes", 0))
-        work = asyncio.to_thread(self._warm_now, plan, known.verified_bytes, reserved, tell, stop)
+        pool = await asyncio.to_thread(self._choose, Path(plan.root), plan.files)
+        shown = known.on(self._node).verified_bytes
+        run = Warming(pool=pool, plan=plan, settings=self._settings, tell=tell, shown=shown)
+        cold = await self._step(run.look, run, known, context)
+        if not cold:
+            return run.ended(run.verified), run
+        await context.emit(self._stage(known, plan, run, "warming"))
+        await self._step(lambda: run.fetch(cold), run, known, context)
+        await context.emit(self._stage(known, plan, run, "verifying"))
+        return await self._step(run.verify, run, known, context), run
+
+    async def _step(self, step: Callable[[], T], run: Warming, known: Plan, context: WorkContext) -> T:
+        """One step in a thread, stopped with the service and when nobody wants it, given up when nothing moves."""
+        running = asyncio.ensure_future(asyncio.to_thread(step))
         try:
-            return await work
+            while not (await asyncio.wait({running}, timeout=self._settings.look_s))[0]:
+                now = await context.get(Plan, known.key)
+                if now is None or not now.wanted:
+                    run.stopped = True
+                if run.clock() - run.moved > self._settings.stall_s:
+                    run.stopped = True
+                    self._hanging[known.key] = running
+                    raise PoolError(_hangs(self._settings.stall_s))
+            return running.result()
         except asyncio.CancelledError:
-            stop.set()
+            run.stopped = True
             raise
 
-    def _warm_now(
-        self,
-        plan: ReadPlan,
-        shown: int,
-        reserved: int,
-        tell: Callable[[Mapping[str, Any]], None],
-        stop: threading.Event,
-    ) -> tuple[Warmed, PoolTraits]:
-        pool = self._choose(Path(plan.root), plan.files)
-        traits = pool.traits
-        warming = Warming(pool=pool, plan=plan, settings=self._settings, tell=tell, stopped=stop.is_set, shown=shown)
-        try:
-            return warming.run(reserved_bytes=reserved, clock=time.monotonic), traits
-        except Stopped as error:
-            raise PoolError(str(error)) from error
+    def _not_hanging(self, key: str) -> None:
+        """Another thread on a mount that does not answer would only be one more that hangs."""
+        before = self._hanging.get(key)
+        if before is None:
+            return
+        if not before.done():
+            raise PoolError(_hangs(self._settings.stall_s))
+        before.exception()  # looked at, so that nothing complains that nobody did
+        del self._hanging[key]
+
+    def _stage(self, known: Plan, plan: ReadPlan, run: Warming, stage: str) -> Emit:
+        body = CacheWarming.model_validate(
+            {
+                "plan": known.id,
+                "name": known.name,
+                "number": known.number,
+                "node": said_node(self._node),
+                "stage": stage,
+                "found_bytes": min(run.found, plan.total_bytes),
+                "planned_bytes": plan.total_bytes,
+            }
+        )
+        return Emit(project=known.project, body=body, dedupe=(*fact(known, self._node), stage))
+
+
+async def _inputs(known: Plan, context: WorkContext) -> list[PinnedInput]:
+    """Every input of those who want the plan."""
+    found: list[PinnedInput] = []
+    for job_id in known.jobs:
+        job = await context.get(Job, place(known.project, job_id))
+        found += [PinnedInput.model_validate(one) for one in (job.inputs if job else ())]
+    for wish_id in known.wishes:
+        wish = await context.get(Wish, place(known.project, wish_id))
+        found += [PinnedInput.model_validate(wish.input)] if wish else []
+    return found
+
+
+def _hangs(seconds: float) -> str:
+    return f"the pool has not answered for {seconds:.0f} s: is the mount or its origin hanging? ('forebay status' shows the mount)"
 
 
 def _pause(item: WorkItem) -> float:
     return min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** min(item.tries, 10))
-
-
-def _ready(known: Plan, plan: ReadPlan, warmed: Warmed, traits: PoolTraits) -> Emit:
-    body = CacheReady(
-        plan=known.id,
-        name=known.name,
-        number=known.number,
-        verified_bytes=warmed.verified_bytes,
-        origin_bytes=warmed.origin_bytes,
-        place=plan.root,
-        adapter=traits.adapter,
-        proof=traits.proof,
-        cannot_prove=traits.cannot_prove,
-        seconds=warmed.seconds,
-    )
-    return Emit(project=known.project, body=body, dedupe=(known.id, known.generation))
-
-
-def _partial(known: Plan, plan: ReadPlan, warmed: Warmed) -> Emit:
-    shown = [
-        MissingRange(file=one.file, start=one.range.start, stop=one.range.end, reason=one.reason)
-        for one in warmed.missing[:SHOWN_MISSING]
-    ]
-    first = warmed.missing[0]
-    body = CachePartial(
-        plan=known.id,
-        name=known.name,
-        number=known.number,
-        verified_bytes=warmed.verified_bytes,
-        planned_bytes=plan.total_bytes,
-        missing=tuple(shown),
-        reason=Reason.CACHE_PARTIAL,
-        message=(
-            f"{show_share(warmed.verified_bytes, plan.total_bytes)} of {show_bytes(plan.total_bytes)} verified, "
-            f"{len(warmed.missing)} ranges are missing, first {first.file} from byte {first.range.start}: "
-            f"{first.reason}; it is tried again"
-        ),
-    )
-    same = content_digest([[one.file, *one.range] for one in warmed.missing])
-    return Emit(project=known.project, body=body, dedupe=(known.id, known.generation, same))
-
-
-def _unreachable(known: Plan, error: PoolError) -> Emit:
-    body = CachePartial(
-        plan=known.id,
-        name=known.name,
-        number=known.number,
-        verified_bytes=0,
-        planned_bytes=known.total_bytes,
-        reason=error.reason,
-        message=f"{error}; it is tried again",
-    )
-    return Emit(project=known.project, body=body, dedupe=(known.id, known.generation, str(error)))
-
-
-def _failed(known: Plan, error: PlanError | OverBudgetError) -> Emit:
-    body = CacheFailed(plan=known.id, name=known.name, number=known.number, reason=error.reason, message=str(error))
-    return Emit(project=known.project, body=body, dedupe=(known.id, known.generation))

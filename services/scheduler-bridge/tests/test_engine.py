@@ -15,6 +15,8 @@ from forebay.runtime.machine import Request
 from forebay.runtime.rebuild import rebuild
 from forebay.runtime.stores.sqlite import SqliteStore
 from forebay.scheduler_bridge.app import definition
+from forebay.scheduler_bridge.domain.decide import LocalBridge
+from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
 from forebay.scheduler_bridge.domain.documents import DOCUMENTS
 
 from .world import MACHINE, START, World, make_ready, spec, upload
@@ -53,7 +55,7 @@ def messages(world: World) -> list[LogMessage]:
 
 
 async def opened(path: Path) -> tuple[Engine, SqliteStore]:
-    service = definition(MACHINE)
+    service = definition(LocalBridge(total=MACHINE, rules=LOCAL_RULES))
     store = SqliteStore(path / "state.sqlite", fold_version=service.fold_version)
     assert await store.acquire("test", ttl_s=0)
     engine = Engine(service, store)

@@ -20,7 +20,10 @@ from forebay.runtime.machine import Action, Emit, Request, Work, event_of
 from forebay.runtime.state import MemoryState
 from forebay.scheduler_bridge.app import definition
 from forebay.scheduler_bridge.domain.amounts import Amount
+from forebay.scheduler_bridge.domain.backend import Backend
+from forebay.scheduler_bridge.domain.decide import LocalBridge
 from forebay.scheduler_bridge.domain.documents import Entry, Job
+from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
 
 B = TypeVar("B", bound=EventBody)
 SHA = "a" * 64
@@ -46,8 +49,8 @@ class Outbox:
 class World:
     """One bridge and its log."""
 
-    def __init__(self, total: Amount = MACHINE, project: str = "arm-lab") -> None:
-        self.service = definition(total)
+    def __init__(self, total: Amount = MACHINE, project: str = "arm-lab", *, backend: Backend | None = None) -> None:
+        self.service = definition(backend or LocalBridge(total=total, rules=LOCAL_RULES))
         self.state = MemoryState()
         self.outbox = Outbox()
         self.log: list[Recorded[EventBody]] = []

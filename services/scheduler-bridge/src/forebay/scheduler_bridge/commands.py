@@ -13,11 +13,10 @@ from forebay.contracts.v1.jobs import JobSpec
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Emit, Outcome, Pending, Request
 from forebay.runtime.state import State
-from forebay.scheduler_bridge.domain.amounts import Amount, amount_of, quantities
 from forebay.scheduler_bridge.domain.announcements import Decided, has_ended
+from forebay.scheduler_bridge.domain.backend import Backend
 from forebay.scheduler_bridge.domain.documents import Job, KnownName, place
 from forebay.scheduler_bridge.domain.job_file import Problem
-from forebay.scheduler_bridge.domain.local_limits import local_refusals
 from forebay.scheduler_bridge.domain.specification import parse_spec, spec_digest
 from forebay.scheduler_bridge.lookup import job_named, text_argument
 
@@ -35,17 +34,18 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
-    """What people may ask the bridge to do; `total` is what the machine has."""
+    """What people may ask the bridge to do."""
 
-    total: Amount
+    backend: Backend
 
     def submit(self, state: State, pending: Pending, request: Request) -> Outcome:
         """Accept a job, adopt it when it is the same one, or refuse it with everything that is wrong."""
         spec = parse_spec(request.args.get("spec"), project=request.project)
-        if isinstance(spec, JobSpec) and (problems := tuple(local_refusals(spec))):
-            raise _invalid(problems)
         if not isinstance(spec, JobSpec):
             raise _invalid(spec)
+        review = self.backend.review(spec, request.by)
+        if review.problems:
+            raise _invalid(review.problems)
         if request.args.get("wait_for_dataset") is True:
             spec = spec.model_copy(update={"wait_for_dataset": True})
         digest = spec_digest(spec)
@@ -53,7 +53,6 @@ class Commands:
         if earlier is not None and (adopted := _adopt(earlier, spec, digest, request)) is not None:
             return adopted
         self._refuse_unknown(state, spec)
-        self._refuse_too_large(spec)
         run = earlier.run + 1 if earlier else 1
         job_id = f"{spec.name}-{run}"
         body = jobs.JobSubmitted(
@@ -64,7 +63,7 @@ class Commands:
             submitted_by=request.by,
             client_id=request.id or None,
         )
-        result = {"job": job_id, "run": run, "adopted": False}
+        result = {"job": job_id, "run": run, "adopted": False, "warnings": list(review.warnings)}
         return Outcome(result=result, actions=(Emit(project=request.project, body=body, dedupe=(job_id,)),))
 
     def cancel(self, state: State, pending: Pending, request: Request) -> Outcome:
@@ -102,25 +101,6 @@ class Commands:
                 "correct the name, or submit with --wait-for-dataset if it is still to come",
                 {"name": str(logical), "close": close},
             )
-
-    def _refuse_too_large(self, spec: JobSpec) -> None:
-        need = amount_of(spec.resources)
-        lacking = need.exceeding(self.total)
-        if not lacking:
-            return
-        numbers = "; ".join(f"{need.show(name)} asked, {self.total.show(name)} in all" for name in lacking)
-        raise Refused(
-            "never-fits",
-            f"job {spec.name} is larger than this machine: {numbers}",
-            "ask for less, or declare more with FOREBAY_LOCAL_CPUS, FOREBAY_LOCAL_MEMORY_BYTES, FOREBAY_LOCAL_GPUS",
-            {
-                "reason": "NeverFits",
-                "lacking": [
-                    {"resource": item.resource, "need": item.need, "have": item.total}
-                    for item in quantities(lacking, need=need, free=self.total, total=self.total)
-                ],
-            },
-        )
 
 
 def _known_hint(kind: str, names: Iterable[str]) -> str:
@@ -179,7 +159,7 @@ def _adopt(earlier: Earlier, spec: JobSpec, digest: str, request: Request) -> Ou
     )
 
 
-def command_table(total: Amount) -> dict[str, Any]:
+def command_table(backend: Backend) -> dict[str, Any]:
     """The commands by name, for the service's definition."""
-    commands = Commands(total=total)
+    commands = Commands(backend=backend)
     return {"submit": commands.submit, "cancel": commands.cancel}

@@ -14,3 +14,30 @@ class StartError(BridgeError):
         super().__init__(f"attempt {attempt} could not be started: {cause}")
         self.attempt = attempt
         self.cause = cause
+
+
+class ApiError(BridgeError):
+    """The Kubernetes API did not do what it was asked."""
+
+
+class ApiRefusedError(ApiError):
+    """The API server answered, and the answer is no; `reason` and `message` are its own words."""
+
+    def __init__(self, *, path: str, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{path}: {status} {reason}: {message}")
+        self.path = path
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class ApiSilentError(ApiError):
+    """No answer, or one that does not say whether it was done. A write may have happened: look first."""
+
+
+class ProjectFilesError(BridgeError):
+    """Project files that cannot be used, with every problem."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("the project files cannot be used:\n  " + "\n  ".join(problems))
+        self.problems = problems

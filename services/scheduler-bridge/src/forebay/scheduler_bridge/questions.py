@@ -9,26 +9,21 @@ from typing import Any
 import msgspec
 
 from forebay.contracts.reasons import Layer
-from forebay.runtime.machine import NothingPending, Question, Request
+from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
-from forebay.scheduler_bridge.domain import readiness
-from forebay.scheduler_bridge.domain.amounts import Amount
-from forebay.scheduler_bridge.domain.announcements import Decided
+from forebay.scheduler_bridge.domain.backend import Backend
 from forebay.scheduler_bridge.domain.business import recovering, waited
-from forebay.scheduler_bridge.domain.decide import known_of, queue_of
 from forebay.scheduler_bridge.domain.documents import Attempt, Entry, Job
 from forebay.scheduler_bridge.domain.history import remark
-from forebay.scheduler_bridge.domain.queue import Wait
-from forebay.scheduler_bridge.domain.verdict import Rule, Situation, judge
+from forebay.scheduler_bridge.domain.verdict import judge
 from forebay.scheduler_bridge.lookup import job_named, jobs_of, number_argument, text_argument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """Answers about jobs; `total` is what the machine has."""
+    """Answers about jobs, from the state and what their backend makes of it."""
 
-    total: Amount
-    rules: tuple[Rule, ...]
+    backend: Backend
 
     def jobs(self, state: State, request: Request) -> dict[str, Any]:
         """A page of jobs, each with its state and the sentence of its verdict."""
@@ -64,28 +59,21 @@ class Questions:
     def why(self, state: State, request: Request) -> dict[str, Any]:
         """Why the job is where it is: one sentence, the conditions, the verdict, and where its time went."""
         job = job_named(state, request.project, text_argument(request, "job"))
-        conditions = readiness.assess(known_of(state, job, self.total), request.now)
-        situation = Situation(job=job, conditions=conditions, now=request.now, wait=self._wait(state, job))
-        verdict = judge(situation, self.rules)
+        situation = self.backend.situation(state, job, request.now)
+        verdict = judge(situation, self.backend.rules)
         return {
             "job": job.id,
             "state": job.state,
             "queued_for": job.queued_for,
             "recovering": recovering(job),
             "sentence": _sentence(job, verdict.message, verdict.next_action),
-            "conditions": _plain(conditions),
+            "conditions": _plain(situation.conditions),
             "verdict": verdict.model_dump(mode="json", exclude_none=True),
             "waited_seconds": {layer: round(seconds, 3) for layer, seconds in waited(job, request.now).items()},
             "attempts": [_attempt(item) for item in job.attempts],
             "holds_quota": any(item.holds for item in job.attempts),
             "submitted_at": _plain(job.submitted_at),
         }
-
-    def _wait(self, state: State, job: Job) -> Wait | None:
-        if job.standing != "waiting":
-            return None
-        answer, _ = queue_of(state, Decided(NothingPending()), self.total)
-        return next((wait for wait in answer.waiting if wait.key == job.key), None)
 
     def table(self) -> dict[str, Question]:
         """The questions by name, for the service's definition."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 from pydantic import Field
 
 from forebay.runtime.settings import ServiceSettings, environment, load_settings
@@ -13,6 +16,18 @@ PASSED_ON = ("PATH", "HOME", "LANG")
 class BridgeSettings(ServiceSettings):
     """FOREBAY_LOCAL_* declare what the local backend may give to jobs; unset: what the machine has."""
 
+    backend: Literal["local", "kubernetes"] = "local"
+    """Who carries jobs: processes of this machine, or a cluster."""
+    kubeconfig: Path | None = None
+    """The cluster and who we are there; unset: the service account of the pod this runs in."""
+    projects: Path | None = None
+    """Folder of project files (`*.yaml`): what each project may use of the cluster."""
+    cluster_concurrency: int = Field(default=16, ge=1)
+    """Jobs whose objects are looked at at once."""
+    agent_image: str = "forebay-agent:latest"
+    """Image of our own containers in training pods."""
+    agent_nats_url: str | None = None
+    """The bus as pods reach it; unset: as this service does."""
     local_cpus: float | None = Field(default=None, gt=0)
     """Processors that jobs may hold together."""
     local_memory_bytes: int | None = Field(default=None, gt=0)

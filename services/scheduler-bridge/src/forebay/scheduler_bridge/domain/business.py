@@ -55,16 +55,36 @@ def standing(job: Job) -> Standing:
         return _attempting(job, job.last)
     if job.gate == "unset":
         return Standing("CREATED", None, Layer.NOT_EVALUATED)
-    layer = Layer.QUOTA if job.gate == "open" else gate_layer(job.conditions)
+    layer = (_seen_layer(job) or Layer.QUOTA) if job.gate == "open" else gate_layer(job.conditions)
     return Standing("QUEUED", layer, layer)
 
 
 def _attempting(job: Job, last: Attempt) -> Standing:
     """With quota held: RUNNING once the checks have passed and the command runs, and then until the end."""
-    if not any(attempt.has_run for attempt in job.attempts):
-        return Standing("QUEUED", Layer.PREFLIGHT, Layer.PREFLIGHT)
+    if last.evicted is not None and last.ending is not None:
+        # Its quota was taken back: it queues again, as a job that has run before.
+        layer = _seen_layer(job) or Layer.QUOTA
+        return Standing("QUEUED", layer, layer)
+    if not last.has_run and not any(attempt.has_run for attempt in _since_eviction(job)):
+        layer = _seen_layer(job) or Layer.PREFLIGHT
+        return Standing("QUEUED", layer, layer)
     # An attempt rebuilt under the same quota is a recovery of a running job, not a new wait in a queue.
     return Standing("RUNNING", None, Layer.PREFLIGHT if last.state == "PREFLIGHT" else None)
+
+
+def _since_eviction(job: Job) -> tuple[Attempt, ...]:
+    """The attempts under the quota that is held now."""
+    evicted = [attempt.number for attempt in job.attempts if attempt.evicted is not None]
+    return tuple(attempt for attempt in job.attempts if attempt.number > max(evicted, default=0))
+
+
+_WAITING = frozenset(Layer) - {Layer.DATA, Layer.PROCESS, Layer.NONE}
+
+
+def _seen_layer(job: Job) -> Layer | None:
+    """On a cluster, the layer that the last verdict found; which it is, is not in the job's own facts."""
+    layer = (job.verdict or {}).get("layer") if job.on_cluster else None
+    return Layer(layer) if layer in _WAITING else None
 
 
 def recovering(job: Job) -> bool:

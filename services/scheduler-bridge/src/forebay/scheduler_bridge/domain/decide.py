@@ -1,6 +1,6 @@
 """What the bridge does about an event: open or shut the gate, give quota, judge, end a job.
 
-Pure; called by the runtime after the event is folded. `Bridge` carries the one
+Pure; called by the runtime after the event is folded. `LocalBridge` carries the one
 thing that is not in the log: what this machine has.
 """
 
@@ -13,14 +13,17 @@ from datetime import datetime
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.v1 import cache, datasets, jobs
-from forebay.runtime.machine import Action, Emit, Pending, Work
+from forebay.contracts.v1.jobs import JobSpec
+from forebay.runtime.machine import Action, Emit, NothingPending, Pending, Work
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain import announcements, readiness
 from forebay.scheduler_bridge.domain.amounts import Amount, asked_by
 from forebay.scheduler_bridge.domain.announcements import Decided
 from forebay.scheduler_bridge.domain.attempts import after_attempt, judge_preflight
-from forebay.scheduler_bridge.domain.documents import Job, Plan, place
-from forebay.scheduler_bridge.domain.queue import Applicant, Holder, QueueAnswer, serve
+from forebay.scheduler_bridge.domain.cluster_review import Review
+from forebay.scheduler_bridge.domain.documents import Condition, Job, Plan, place
+from forebay.scheduler_bridge.domain.local_limits import local_refusals, refuse_too_large
+from forebay.scheduler_bridge.domain.queue import Applicant, Holder, QueueAnswer, Wait, serve
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation, cause_of, judge
 
 _CACHE = (
@@ -43,7 +46,7 @@ _NO_VERDICT = (jobs.VerdictChanged, jobs.RuntimeFactRecorded)
 """They change no cause."""
 
 
-def known_of(state: State, job: Job, total: Amount) -> readiness.Known:
+def known_of(state: State, job: Job, total: Amount | None) -> readiness.Known:
     """Everything the readiness conditions of a job depend on."""
     plans = {}
     for plan_id in job.plans:
@@ -80,8 +83,8 @@ def _applies(job: Job, decided: Decided) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bridge:
-    """The decisions of one backend: what the machine has, and the rules that judge."""
+class LocalBridge:
+    """The decisions of the local backend: what the machine has, and the rules that judge."""
 
     total: Amount
     rules: tuple[Rule, ...]
@@ -90,7 +93,7 @@ class Bridge:
         """Every action that follows from one event."""
         now = recorded.stored_at
         decided = Decided(pending)
-        touched = list(_touched(state, recorded))
+        touched = list(touched_by(state, recorded))
         given = [action for job in touched for action in self._gate(state, decided, job, now)]
         given += [action for job in touched for action in _attempt(decided, job, recorded.body)]
         if isinstance(recorded.body, _QUEUE_MOVES):
@@ -105,19 +108,9 @@ class Bridge:
                 yield from self._verdict(state, decided, job, now)
 
     def _gate(self, state: State, decided: Decided, job: Job, now: datetime) -> Iterator[Action]:
-        """Announce a changed answer. A job that holds quota is never gated again, only flagged by its verdict."""
-        if announcements.has_ended(job, decided) or job.attempts or announcements.holds(job, decided):
-            return
-        said = announcements.gate_said(job, decided)
-        conditions = readiness.assess(known_of(state, job, self.total), now)
-        ready = readiness.is_ready(conditions)
-        if ready and said.gate == "open":
-            return
-        if not ready and said.gate == "shut" and said.answer == readiness.answer(conditions):
-            return
-        kind = jobs.JobGateOpened if ready else jobs.JobGated
-        body = kind(job=job.id, conditions=readiness.announced(conditions), generation=said.generation + 1)
-        yield Emit(project=job.project, body=body, dedupe=(job.id, body.generation))
+        """A job that holds quota is never gated again, only flagged by its verdict."""
+        if not (announcements.has_ended(job, decided) or job.attempts or announcements.holds(job, decided)):
+            yield from announce_gate(decided, job, readiness.assess(known_of(state, job, self.total), now))
 
     def _queue(self, state: State, decided: Decided) -> Iterator[Action]:
         answer, by_key = queue_of(state, decided, self.total)
@@ -143,15 +136,50 @@ class Bridge:
 
     def _verdict(self, state: State, decided: Decided, job: Job, now: datetime) -> Iterator[Action]:
         conditions = readiness.assess(known_of(state, job, self.total), now)
-        verdict = judge(Situation(job=job, conditions=conditions, now=now), self.rules)
-        said, generation = announcements.verdict_said(job, decided)
-        if cause_of(said) == cause_of(verdict.model_dump(mode="json", exclude_none=True)):
-            return
-        body = jobs.VerdictChanged(job=job.id, verdict=verdict, generation=generation + 1)
-        yield Emit(project=job.project, body=body, dedupe=(job.id, body.generation))
+        yield from announce_verdict(decided, job, judge(Situation(job=job, conditions=conditions, now=now), self.rules))
+
+    def situation(self, state: State, job: Job, now: datetime) -> Situation:
+        """With the queue's answer of this moment."""
+        conditions = readiness.assess(known_of(state, job, self.total), now)
+        return Situation(job=job, conditions=conditions, now=now, wait=self._wait(state, job))
+
+    def _wait(self, state: State, job: Job) -> Wait | None:
+        if job.standing != "waiting":
+            return None
+        answer, _ = queue_of(state, Decided(NothingPending()), self.total)
+        return next((wait for wait in answer.waiting if wait.key == job.key), None)
+
+    def review(self, spec: JobSpec, user: str) -> Review:  # noqa: ARG002 every user may do the same here
+        """What only a cluster has, and what is larger than this machine."""
+        problems = tuple(local_refusals(spec))
+        if not problems:
+            refuse_too_large(spec, self.total)
+        return Review(problems=problems, warnings=())
 
 
-def _touched(state: State, recorded: Recorded[EventBody]) -> Iterator[Job]:
+def announce_gate(decided: Decided, job: Job, conditions: tuple[Condition, ...]) -> Iterator[Action]:
+    """Announce a changed answer of the conditions."""
+    said = announcements.gate_said(job, decided)
+    ready = readiness.is_ready(conditions)
+    if ready and said.gate == "open":
+        return
+    if not ready and said.gate == "shut" and said.answer == readiness.answer(conditions):
+        return
+    kind = jobs.JobGateOpened if ready else jobs.JobGated
+    body = kind(job=job.id, conditions=readiness.announced(conditions), generation=said.generation + 1)
+    yield Emit(project=job.project, body=body, dedupe=(job.id, body.generation))
+
+
+def announce_verdict(decided: Decided, job: Job, verdict: jobs.Verdict) -> Iterator[Action]:
+    """Announce a verdict whose cause has changed."""
+    said, generation = announcements.verdict_said(job, decided)
+    if cause_of(said) == cause_of(verdict.model_dump(mode="json", exclude_none=True)):
+        return
+    body = jobs.VerdictChanged(job=job.id, verdict=verdict, generation=generation + 1)
+    yield Emit(project=job.project, body=body, dedupe=(job.id, body.generation))
+
+
+def touched_by(state: State, recorded: Recorded[EventBody]) -> Iterator[Job]:
     """The jobs whose answer an event may change."""
     body, project = recorded.body, recorded.project
     if isinstance(body, datasets.DatasetTagged | datasets.DatasetUntagged):

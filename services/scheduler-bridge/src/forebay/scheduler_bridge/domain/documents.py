@@ -122,6 +122,14 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     event: str
 
 
+class Eviction(msgspec.Struct, frozen=True, kw_only=True):
+    """Quota that was taken back while an attempt held it."""
+
+    message: str
+    at: datetime
+    event: str
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One start of the training process, put together from its events in any order."""
 
@@ -133,6 +141,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     start: Start | None = None
     ending: Ending | None = None
     resume: Resume | None = None
+    evicted: Eviction | None = None
 
     @property
     def state(self) -> str:
@@ -212,6 +221,8 @@ class Job(Document, frozen=True, kw_only=True):
     state: str = "CREATED"
     queued_for: str | None = None
     spans: tuple[Span, ...] = ()
+    on_cluster: bool = False
+    """Something of it was seen on a Kubernetes cluster."""
 
     @property
     def key(self) -> str:

@@ -17,10 +17,11 @@ from forebay.contracts.v1 import cache, datasets, episodes, jobs, models
 from forebay.runtime.state import Fold
 from forebay.scheduler_bridge.domain import fold_attempts, fold_readiness
 from forebay.scheduler_bridge.domain.business import settle
+from forebay.scheduler_bridge.domain.cluster.fold import bind, fold_fact
 from forebay.scheduler_bridge.domain.documents import Condition, Job, KnownName, Terminal, Waiting, place
 from forebay.scheduler_bridge.domain.history import entry_of
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 
 OWN: tuple[type[EventBody], ...] = (
     jobs.JobSubmitted,
@@ -28,6 +29,11 @@ OWN: tuple[type[EventBody], ...] = (
     jobs.JobGateOpened,
     jobs.WorkloadPending,
     jobs.WorkloadAdmitted,
+    jobs.WorkloadEvicted,
+    jobs.PodScheduled,
+    jobs.PodUnschedulable,
+    jobs.ContainerWaiting,
+    jobs.VolumeMountFailed,
     jobs.PreflightPassed,
     jobs.PreflightFailed,
     jobs.AttemptStarted,
@@ -128,8 +134,13 @@ def _of_job(fold: Fold, recorded: Recorded[EventBody]) -> None:
     job = fold.get(Job, place(recorded.project, str(getattr(recorded.body, "job", ""))))
     if change is None or job is None:
         return
-    fold.put(settle(change(job, recorded), recorded.stored_at))
+    changed = change(job, recorded)
+    if fold_fact(fold, job, recorded):
+        changed = replace(changed, on_cluster=True)
+    fold.put(settle(changed, recorded.stored_at))
     fold.put(entry_of(recorded, job.id))
+    if changed.on_cluster:
+        bind(fold, changed)
 
 
 def _gated(job: Job, recorded: Recorded[EventBody]) -> Job:
@@ -209,6 +220,10 @@ _CHANGES: dict[type[EventBody], Change] = {
     jobs.JobFailed: _ended,
     jobs.JobCancelled: _ended,
     jobs.RuntimeFactRecorded: _unchanged,
+    jobs.PodScheduled: _unchanged,
+    jobs.PodUnschedulable: _unchanged,
+    jobs.ContainerWaiting: _unchanged,
+    jobs.VolumeMountFailed: _unchanged,
     **fold_attempts.CHANGES,
     **fold_readiness.CHANGES,
 }

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.v1 import jobs, models
-from forebay.scheduler_bridge.domain.documents import Attempt, Ending, Job, Preflight, Resume, Start
+from forebay.scheduler_bridge.domain.documents import Attempt, Ending, Eviction, Job, Preflight, Resume, Start
 
 
 def attempt_of(job: Job, number: int) -> Attempt | None:
@@ -119,8 +119,20 @@ def _resume_decided(job: Job, recorded: Recorded[EventBody]) -> Job:
     return _with(job, replace(attempt, resume=resume))
 
 
+def _evicted(job: Job, recorded: Recorded[EventBody]) -> Job:
+    body = recorded.body
+    if not isinstance(body, jobs.WorkloadEvicted):
+        return job
+    attempt = attempt_of(job, body.attempt) or Attempt(number=body.attempt)
+    eviction = Eviction(message=body.message, at=recorded.event.time, event=recorded.event.id)
+    if attempt.evicted is not None and (attempt.evicted.at, attempt.evicted.event) <= (eviction.at, eviction.event):
+        return job
+    return _with(job, replace(attempt, evicted=eviction))
+
+
 CHANGES: dict[type[EventBody], Callable[[Job, Recorded[EventBody]], Job]] = {
     jobs.WorkloadAdmitted: _admitted,
+    jobs.WorkloadEvicted: _evicted,
     jobs.PreflightReported: _reported,
     jobs.PreflightPassed: _judged,
     jobs.PreflightFailed: _judged,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forebay.scheduler_bridge.domain.pod_layout import GATE, KUEUE_GATED_BY, KUEUE_QUEUE
+from forebay.scheduler_bridge.domain.pod_layout import GATE, KUEUE_GATED_BY, KUEUE_QUEUE, WAITING_QUEUE
 
 Json = dict[str, Any]
 _HOST = "kubernetes.io/hostname"
@@ -25,11 +25,14 @@ def opening(job: Mapping[str, Any], pod_annotations: Mapping[str, str], warm_nod
     """
     metadata, spec = job["metadata"], job["spec"]
     kueue = KUEUE_QUEUE in (metadata.get("labels") or {})
+    kept_off = None if kueue else (metadata.get("annotations") or {}).get(WAITING_QUEUE)
     gates = _gates(metadata)
     if GATE not in gates if kueue else not spec.get("suspend"):
         return None
     patch: Json = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": {}}
-    if kueue:
+    if kept_off:
+        patch["metadata"]["labels"] = {KUEUE_QUEUE: kept_off}
+    elif kueue:
         left = [gate for gate in gates if gate != GATE]
         patch["metadata"]["annotations"] = {KUEUE_GATED_BY: ",".join(left) or None}
     else:

@@ -36,7 +36,8 @@ def entry_of(recorded: Recorded[EventBody], job: str) -> Entry:
         reason=None if reason is None else str(reason),
         message=sentence(body),
         exit_code=getattr(body, "exit_code", None),
-        data=fact.data if fact else {},
+        # An object itself is kept once, as it is now; the log has every state of it.
+        data={name: value for name, value in fact.data.items() if name != "object"} if fact else {},
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forebay.contracts.v1.jobs import JobSpec
+from forebay.runtime.errors import Refused
+from forebay.scheduler_bridge.domain.amounts import Amount, amount_of, quantities
 from forebay.scheduler_bridge.domain.job_file import Problem
 
 QUEUES = ("default",)
@@ -35,3 +37,24 @@ def local_refusals(spec: JobSpec) -> Iterator[Problem]:
     if spec.checkpoints and spec.checkpoints.folder:
         message = "saves are looked for in $FOREBAY_OUTPUT/checkpoints here; leave `folder` out and write them there"
         yield Problem(field="checkpoints.folder", message=message)
+
+
+def refuse_too_large(spec: JobSpec, total: Amount) -> None:
+    """Raise `Refused` with numbers when a job could never start on this machine."""
+    need = amount_of(spec.resources)
+    lacking = need.exceeding(total)
+    if not lacking:
+        return
+    numbers = "; ".join(f"{need.show(name)} asked, {total.show(name)} in all" for name in lacking)
+    raise Refused(
+        "never-fits",
+        f"job {spec.name} is larger than this machine: {numbers}",
+        "ask for less, or declare more with FOREBAY_LOCAL_CPUS, FOREBAY_LOCAL_MEMORY_BYTES, FOREBAY_LOCAL_GPUS",
+        {
+            "reason": "NeverFits",
+            "lacking": [
+                {"resource": item.resource, "need": item.need, "have": item.total}
+                for item in quantities(lacking, need=need, free=total, total=total)
+            ],
+        },
+    )

@@ -43,6 +43,8 @@ DATASET_ANNOTATION = f"{DOMAIN}/dataset"
 GATE = f"{DOMAIN}/data-ready"
 KUEUE_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+WAITING_QUEUE = f"{DOMAIN}/queue"
+"""The queue of a Job whose queue label is kept off, because Kueue would not honour the gate."""
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 
 MASTER_PORT = 29500

@@ -42,7 +42,8 @@ class Known:
     job: Job
     plans: Mapping[str, Plan]
     """By the key of `Plan`."""
-    total: Amount
+    total: Amount | None
+    """What jobs may hold together; None where a cluster decides what fits."""
 
     @property
     def has_inputs(self) -> bool:
@@ -253,6 +254,8 @@ def _plans_finding(status: str, plans: list[Plan], message: str) -> Finding:
 
 def _valid(known: Known) -> Finding:
     need = asked_by(known.job.spec)
+    if known.total is None:
+        return Finding(status="True", reason=Reason.FITS, message=f"asks for {need.show_all()}; the cluster decides")
     lacking = need.exceeding(known.total)
     if lacking:
         numbers = ", ".join(

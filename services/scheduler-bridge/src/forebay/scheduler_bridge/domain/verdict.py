@@ -28,6 +28,8 @@ class Situation:
     now: datetime
     wait: Wait | None = None
     """The queue's answer of this moment, when the caller has asked it."""
+    objects: tuple[dict[str, Any], ...] = ()
+    """The job's objects on a Kubernetes cluster as they were last seen, trimmed and masked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

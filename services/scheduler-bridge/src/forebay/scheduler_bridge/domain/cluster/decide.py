@@ -1,0 +1,104 @@
+"""What the bridge does about an event when jobs run on Kubernetes. Pure; called by the runtime after the fold.
+
+The gate and the verdict are those of every backend. There is no queue of ours:
+Kueue's answers arrive as facts, and `follow` says what they mean for attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.envelope import Recorded
+from forebay.contracts.v1 import jobs
+from forebay.contracts.v1.jobs import JobSpec
+from forebay.runtime.machine import Action, Pending, Work
+from forebay.runtime.state import State
+from forebay.scheduler_bridge.domain import announcements
+from forebay.scheduler_bridge.domain.announcements import Decided
+from forebay.scheduler_bridge.domain.attempts import judge_preflight
+from forebay.scheduler_bridge.domain.cluster.follow import follow
+from forebay.scheduler_bridge.domain.cluster.view import view_of
+from forebay.scheduler_bridge.domain.cluster_review import Review, review
+from forebay.scheduler_bridge.domain.decide import announce_gate, announce_verdict, known_of, touched_by
+from forebay.scheduler_bridge.domain.documents import Job, place
+from forebay.scheduler_bridge.domain.job_file import Problem
+from forebay.scheduler_bridge.domain.manifest import Site
+from forebay.scheduler_bridge.domain.readiness import assess
+from forebay.scheduler_bridge.domain.verdict import Rule, Situation, judge
+
+RECONCILE = "reconcile"
+_MOVERS = (
+    jobs.JobSubmitted,
+    jobs.JobGated,
+    jobs.JobGateOpened,
+    jobs.JobCancelled,
+    jobs.VerdictChanged,
+    jobs.WorkloadEvicted,
+)
+"""After these the cluster may not be as the job's state wants it."""
+_SETTLED = (jobs.VerdictChanged,)
+"""They change no cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterBridge:
+    """The decisions of the Kubernetes backend."""
+
+    rules: tuple[Rule, ...]
+    sites: Mapping[str, Site]
+    """The cluster as each project sees it, by project."""
+
+    def decide(self, state: State, pending: Pending, recorded: Recorded[EventBody]) -> Iterable[Action]:
+        """Every action that follows from one event."""
+        now = recorded.stored_at
+        decided = Decided(pending)
+        touched = list(touched_by(state, recorded))
+        given: list[Action] = []
+        for job in touched:
+            given += self._gate(state, decided, job, now)
+            given += follow(job, view_of(state, job), decided)
+            if isinstance(recorded.body, jobs.PreflightReported):
+                given += judge_preflight(job, recorded.body)
+            if isinstance(recorded.body, _MOVERS):
+                given.append(reconcile(job, recorded.event.id))
+        yield from given
+        if isinstance(recorded.body, _SETTLED):
+            return
+        decided = Decided(pending, given)
+        for job in touched:
+            if not announcements.is_moving(job, decided):
+                yield from announce_verdict(decided, job, judge(self.situation(state, job, now), self.rules))
+
+    def situation(self, state: State, job: Job, now: datetime) -> Situation:
+        """What the rules look at, the cluster's objects included."""
+        conditions = assess(known_of(state, job, None), now)
+        return Situation(job=job, conditions=conditions, now=now, objects=tuple(view_of(state, job).raw))
+
+    def review(self, spec: JobSpec, user: str) -> Review:
+        """What the project may not do on this cluster, and what would lose work."""
+        site = self.sites.get(spec.project)
+        if site is None:
+            message = (
+                f"no project file names {spec.project!r}; an operator puts one into the bridge's folder of projects"
+            )
+            return Review(problems=(Problem(field="project", message=message),), warnings=())
+        return review(spec, user=user, project=site.project)
+
+    def _gate(self, state: State, decided: Decided, job: Job, now: datetime) -> Iterator[Action]:
+        """Unlike on one machine, a job whose quota was taken back is gated again when its data has gone."""
+        held = any(item.holds for item in job.attempts) or announcements.pending_admission(job, decided) is not None
+        if not held and not announcements.has_ended(job, decided):
+            yield from announce_gate(decided, job, assess(known_of(state, job, None), now))
+
+
+def reconcile(job: Job, cause: str) -> Work:
+    """Look at the job's objects and mend them; one item per cause, so that none is missed while one runs."""
+    return Work(
+        kind=RECONCILE,
+        key=f"{place(job.project, job.id)}/{cause}",
+        project=job.project,
+        payload={"job": job.id},
+    )

@@ -1,0 +1,73 @@
+"""Fold raw facts about a cluster into documents, and bind pods to attempts. Pure; called by `evolve.py`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.envelope import Recorded
+from forebay.contracts.v1 import jobs
+from forebay.runtime.state import Fold
+from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
+from forebay.scheduler_bridge.domain.cluster.view import View, moment, view_of
+from forebay.scheduler_bridge.domain.documents import Job
+
+_SECOND = timedelta(seconds=1)
+"""What the API's clocks are rounded to."""
+OBJECT = "object"
+"""Where a `RuntimeFactRecorded` carries the object itself, in its `data`."""
+
+
+def fold_fact(fold: Fold, job: Job, recorded: Recorded[EventBody]) -> bool:
+    """Keep the object that a fact is about; False when the fact is about none."""
+    body = recorded.body
+    item = body.data.get(OBJECT) if isinstance(body, jobs.RuntimeFactRecorded) else None
+    if not isinstance(body, jobs.RuntimeFactRecorded) or not isinstance(item, dict):
+        return False
+    uid = str((item.get("metadata") or {}).get("uid") or body.object)
+    seen = ClusterObject(
+        project=job.project,
+        job=job.id,
+        uid=uid,
+        body=item,
+        digest=str(body.data.get("digest", "")),
+        gone=bool(body.data.get("gone")),
+        at=recorded.event.time,
+        event=recorded.event.id,
+    )
+    before = fold.get(ClusterObject, seen.key)
+    if before is not None and before.gone:
+        return True  # what was deleted does not come back under the same uid
+    fold.put(seen)
+    if seen.type == "Job":
+        carrier = fold.get(Carrier, job.key) or Carrier(project=job.project, job=job.id)
+        if carrier.uid is None:
+            fold.put(replace(carrier, uid=uid))
+    return True
+
+
+def bind(fold: Fold, job: Job) -> None:
+    """Give each leading pod that has no attempt the oldest attempt that has no pod."""
+    view = view_of(fold, job)
+    pairs = _pairs(job, view)
+    if not pairs:
+        return
+    carrier = view.carrier or Carrier(project=job.project, job=job.id)
+    fold.put(replace(carrier, pods={**carrier.pods, **pairs}))
+
+
+def _pairs(job: Job, view: View) -> dict[str, int]:
+    bound = set(view.carrier.pods.values()) if view.carrier else set()
+    pairs: dict[str, int] = {}
+    pods = list(view.unbound)
+    for attempt in job.attempts:
+        if attempt.number in bound or attempt.admitted_at is None or attempt.ending is not None:
+            continue
+        # A pod from before this quota was given belongs to an attempt that is over.
+        since = attempt.admitted_at - _SECOND
+        pods = [pod for pod in pods if (made := moment(pod.body)) is None or made >= since]
+        if pods:
+            pairs[pods.pop(0).uid] = attempt.number
+    return pairs

@@ -1,0 +1,242 @@
+"""What the bridge says about attempts once it has seen the cluster move. Pure; called by `ClusterBridge`.
+
+Every event is named by the attempt or pod it is about, so saying it again on the
+next fact changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.identifiers import content_digest
+from forebay.contracts.reasons import Reason
+from forebay.contracts.v1 import jobs
+from forebay.runtime.machine import Emit
+from forebay.scheduler_bridge.domain import announcements
+from forebay.scheduler_bridge.domain.announcements import Decided
+from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
+from forebay.scheduler_bridge.domain.cluster.endings import Cause, ending_of
+from forebay.scheduler_bridge.domain.cluster.objects import Json, condition_of
+from forebay.scheduler_bridge.domain.cluster.view import (
+    View,
+    has_run,
+    is_instrumented,
+    is_over,
+    moment,
+    preparation,
+    statuses,
+)
+from forebay.scheduler_bridge.domain.documents import Attempt, Job
+
+_NORMAL = frozenset({"ContainerCreating", "PodInitializing", ""})
+_MOUNTS = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume"})
+
+
+def follow(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
+    """Every event that the objects of a job call for."""
+    if announcements.has_ended(job, decided):
+        yield from _ended(job, view)
+        return
+    yield from _admission(job, view, decided)
+    for attempt in job.attempts:
+        if attempt.ending is None:
+            yield from _attempt(job, attempt, view)
+    yield from _outcome(job, view)
+
+
+def _emit(job: Job, body: EventBody, *dedupe: object, at: str = "") -> Emit:
+    return Emit(project=job.project, body=body, dedupe=dedupe, time=moment({}, at=at) if at else None)
+
+
+def _admission(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
+    """Quota was given, or another pod was made under the quota that is held: the next attempt."""
+    if not view.admitted or any(item.ending is None for item in job.attempts):
+        return
+    if announcements.pending_admission(job, decided) is not None or view.outcome is not None:
+        return
+    number = (job.last.number if job.last else 0) + 1
+    condition = condition_of(view.workload.body, "Admitted") if view.workload is not None else None
+    at = str((condition or {}).get("lastTransitionTime") or "")
+    last = job.last
+    if last is not None and last.evicted is None:
+        # The Job controller tries again under the same quota, but maybe not: wait until its pod is there.
+        live = [pod for pod in view.unbound if not is_over(pod)]
+        if not live:
+            return
+        at = str(live[0].body.get("metadata", {}).get("creationTimestamp") or "")
+    body = jobs.WorkloadAdmitted(job=job.id, attempt=number, resources=job.resources, queue=job.request.queue)
+    yield _emit(job, body, job.id, number, at=at)
+
+
+def _attempt(job: Job, attempt: Attempt, view: View) -> Iterator[Emit]:
+    pod = view.pod_of(attempt.number)
+    evicted = view.evicted
+    if evicted is not None and attempt.evicted is None:
+        message = str(evicted.get("message") or evicted.get("reason") or "evicted by Kueue")
+        body = jobs.WorkloadEvicted(job=job.id, attempt=attempt.number, reason=Reason.EVICTED, message=message)
+        yield _emit(job, body, job.id, attempt.number, at=str(evicted.get("lastTransitionTime") or ""))
+    if pod is None:
+        if attempt.evicted is not None and not view.unbound:
+            cause = Cause(reason=Reason.EVICTED, message=attempt.evicted.message, ran=False)
+            yield _end(job, attempt, cause)
+        return
+    yield from _pod(job, attempt, pod, view)
+
+
+def _pod(job: Job, attempt: Attempt, pod: ClusterObject, view: View) -> Iterator[Emit]:
+    number, name = attempt.number, str(pod.body.get("metadata", {}).get("name", ""))
+    node = str((pod.body.get("spec") or {}).get("nodeName") or "")
+    if node:
+        yield _emit(job, jobs.PodScheduled(job=job.id, attempt=number, pod=name, node=node), job.id, number, pod.uid)
+    yield from _obstacles(job, number, pod, view)
+    yield from _preflight(job, attempt, pod)
+    if has_run(pod.body):
+        recovers = number - 1 if number > 1 else None
+        body = jobs.AttemptStarted(
+            job=job.id, attempt=number, host=node or "unknown", process=f"pod/{name}@{pod.uid}", recovers=recovers
+        )
+        yield _emit(job, body, job.id, number)
+    if is_over(pod):
+        yield _end(job, attempt, ending_of(pod, view, attempt))
+
+
+def _obstacles(job: Job, number: int, pod: ClusterObject, view: View) -> Iterator[Emit]:
+    """What keeps a pod from running, in the words of whoever refuses; each said once."""
+    name = str(pod.body.get("metadata", {}).get("name", ""))
+    scheduled = condition_of(pod.body, "PodScheduled") or {}
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        message = str(scheduled.get("message") or "")
+        body = jobs.PodUnschedulable(job=job.id, attempt=number, pod=name, reason="Unschedulable", message=message)
+        yield _emit(job, body, job.id, number, pod.uid, content_digest({"said": message}))
+    for status in statuses(pod.body):
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        reason = str(waiting.get("reason") or "")
+        if reason in _NORMAL:
+            continue
+        container, message = str(status.get("name", "")), str(waiting.get("message") or "")
+        stuck = jobs.ContainerWaiting(
+            job=job.id, attempt=number, pod=name, container=container, reason=reason, message=message
+        )
+        yield _emit(job, stuck, job.id, number, pod.uid, container, reason, content_digest({"said": message}))
+    for event in view.of("Event"):
+        involved = event.body.get("involvedObject") or {}
+        if event.body.get("reason") in _MOUNTS and involved.get("uid") == pod.uid:
+            message = str(event.body.get("message") or "")
+            failed = jobs.VolumeMountFailed(
+                job=job.id, attempt=number, pod=name, reason=str(event.body["reason"]), message=message
+            )
+            yield _emit(job, failed, job.id, number, pod.uid, content_digest({"said": message}))
+
+
+def _preflight(job: Job, attempt: Attempt, pod: ClusterObject) -> Iterator[Emit]:
+    """The checks' answer as the init container's exit code tells it, whether or not its report reached the bus."""
+    if attempt.preflight is not None and attempt.preflight.passed is not None:
+        return
+    number = attempt.number
+    if not is_instrumented(pod.body):
+        if has_run(pod.body):
+            warning = "preflight: none; nothing of ours is in this pod"
+            passed = jobs.PreflightPassed(job=job.id, attempt=number, warnings=(warning,))
+            yield _emit(job, passed, job.id, number)
+        return
+    ended = ((preparation(pod.body) or {}).get("state") or {}).get("terminated")
+    if ended is None:
+        return
+    if ended.get("exitCode") == 0:
+        yield _emit(job, jobs.PreflightPassed(job=job.id, attempt=number), job.id, number)
+    elif 200 <= int(ended.get("exitCode") or 0) <= 219:
+        failed = tuple(_failed_checks(ended))
+        yield _emit(job, jobs.PreflightFailed(job=job.id, attempt=number, failed=failed), job.id, number)
+
+
+def _failed_checks(ended: Json) -> Iterator[jobs.PreflightCheck]:
+    """From the termination message, which is the report as JSON, as far as it fitted."""
+    message = str(ended.get("message") or "")
+    try:
+        checks = json.loads(message).get("checks", [])
+        found = [jobs.PreflightCheck.model_validate(item) for item in checks]
+    except (ValueError, AttributeError, TypeError):
+        found = []
+    failed = [check for check in found if check.status == "fail"]
+    if failed:
+        yield from failed
+        return
+    said = message.strip() or f"the checks ended with exit code {ended.get('exitCode')} and left no report"
+    yield jobs.PreflightCheck(name="preflight", status="fail", reason=Reason.PREFLIGHT_FAILED, message=said)
+
+
+def _end(job: Job, attempt: Attempt, cause: Cause) -> Emit:
+    body = jobs.AttemptEnded(
+        job=job.id,
+        attempt=attempt.number,
+        exit_code=cause.exit_code,
+        signal=cause.signal,
+        reason=cause.reason,
+        message=cause.message,
+        ran=cause.ran,
+    )
+    return _emit(job, body, job.id, attempt.number, at=cause.at)
+
+
+def _outcome(job: Job, view: View) -> Iterator[Emit]:
+    """The Job object's own end is the job's, once every attempt of it has ended."""
+    open_attempts = [item for item in job.attempts if item.ending is None]
+    count = len(job.attempts)
+    if view.outcome is not None:
+        if any(view.pod_of(item.number) is not None for item in open_attempts):
+            return  # the pod's own end comes first: it says why
+        kind, condition = view.outcome
+        at, message = str(condition.get("lastTransitionTime") or ""), str(condition.get("message") or "")
+        if kind == "Complete":
+            yield from _unseen(
+                job, open_attempts, Cause(reason=Reason.COMPLETED, message=message, ran=True, exit_code=0, at=at)
+            )
+            last = job.last.number if job.last else 1
+            yield _emit(job, jobs.JobSucceeded(job=job.id, attempt=last, attempts=max(count, 1)), job.id)
+            return
+        yield from _unseen(job, open_attempts, Cause(reason=Reason.UNKNOWN, message=message, ran=False, at=at))
+        reason, said = failure_of(job, condition)
+        yield _emit(job, jobs.JobFailed(job=job.id, reason=reason, message=said, attempts=count), job.id)
+    elif view.job is not None and view.job.gone and not any(not is_over(pod) for pod in view.leaders):
+        message = "its Job object was deleted on the cluster, and not by us"
+        yield from _unseen(job, open_attempts, Cause(reason=Reason.JOB_DELETED, message=message, ran=False))
+        body = jobs.JobFailed(job=job.id, reason=Reason.JOB_DELETED, message=message, attempts=count)
+        yield _emit(job, body, job.id)
+
+
+def _unseen(job: Job, attempts: list[Attempt], cause: Cause) -> Iterator[Emit]:
+    """Attempts whose pod was never seen: they ended when their Job did."""
+    for attempt in attempts:
+        yield _end(job, attempt, cause)
+
+
+def failure_of(job: Job, condition: Json) -> tuple[Reason, str]:
+    """Why a Job failed: its last attempt's cause; the Job controller's words beside it."""
+    said = f"{condition.get('reason') or 'Failed'}: {condition.get('message') or 'the Job has failed'}"
+    last = job.last
+    if last is None or last.ending is None:
+        return Reason.UNKNOWN, said
+    if last.preflight is not None and last.preflight.passed is False:
+        checks = [
+            f"{check['name']}: {check['message']}" for check in last.preflight.checks if check.get("status") == "fail"
+        ]
+        return Reason.PREFLIGHT_FAILED, "; ".join(checks) or last.ending.message
+    if condition.get("reason") == "BackoffLimitExceeded":
+        return Reason.ATTEMPTS_EXHAUSTED, f"attempt {last.number} ended: {last.ending.message} ({said})"
+    return Reason(last.ending.reason), f"{last.ending.message} ({said})"
+
+
+def _ended(job: Job, view: View) -> Iterator[Emit]:
+    """After a job's end its attempts still end: quota is free when the pod is gone, not when somebody cancels."""
+    cancelled = job.terminal is not None and job.terminal.state == "CANCELLED"
+    for attempt in job.attempts:
+        if attempt.ending is not None:
+            continue
+        pod = view.pod_of(attempt.number)
+        if pod is not None and is_over(pod):
+            cause = ending_of(pod, view, attempt)
+            yield _end(job, attempt, cause.because(Reason.CANCELLED) if cancelled else cause)
+        elif pod is None and view.job is not None and view.job.gone:
+            yield _end(job, attempt, Cause(reason=Reason.CANCELLED, message="deleted before a pod was made", ran=False))

@@ -1,0 +1,128 @@
+"""What must be done to the cluster so that a job's objects are as its state wants them. Pure, level-triggered.
+
+The worker `reconcile` looks at the objects, asks here, does what is answered, and
+looks again; a kill in between changes nothing, because only what is there counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from forebay.scheduler_bridge.domain.cluster.objects import Json, condition_of, holds
+from forebay.scheduler_bridge.domain.documents import Job
+from forebay.scheduler_bridge.domain.gate import opening
+from forebay.scheduler_bridge.domain.pod_layout import GATE, KUEUE_GATED_BY, KUEUE_QUEUE, WAITING_QUEUE
+
+HELD = "forebay.dev/held"
+"""On a Workload that we have deactivated; only those do we activate again."""
+WHY = "forebay.dev/why"
+MAX_WHY = 1024
+
+GateKind = Literal["annotation", "label", "suspend"]
+"""`annotation`: Kueue's own gate. `label`: Kueue does not know that gate, so the queue's name is kept off the Job.
+`suspend`: there is no Kueue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One change, with the sentence for the log."""
+
+    what: Literal["delete", "patch", "patch-workload"]
+    why: str
+    patch: Json = field(default_factory=dict)
+
+
+def with_gate(item: Json, kind: GateKind) -> Json:
+    """A rendered Job with the gate that this cluster honours."""
+    metadata = item["metadata"]
+    labels, annotations = dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {})
+    if kind != "annotation":
+        annotations.pop(KUEUE_GATED_BY, None)
+        queue = labels.pop(KUEUE_QUEUE, None)
+        if kind == "label" and queue:
+            annotations[WAITING_QUEUE] = queue
+    return {**item, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
+
+
+def moves(
+    job: Job,
+    found: Json,
+    workload: Json | None,
+    *,
+    pod_annotations: Mapping[str, str],
+    warm_nodes: Sequence[str] = (),
+) -> Iterator[Move]:
+    """What is left to do about a Job that exists."""
+    if job.terminal is not None:
+        if job.terminal.state == "CANCELLED" and not found["metadata"].get("deletionTimestamp"):
+            yield Move("delete", job.terminal.message)
+            return
+    elif job.gate == "open":
+        patch = opening(found, pod_annotations, warm_nodes)
+        if patch is not None and not _has_started(found):
+            yield Move("patch", "the data is ready: the gate is opened", patch)
+            return  # the object has another version now
+        yield from _release(workload)
+    else:
+        yield from _hold(job, found, workload)
+    yield from _annotate(job, found)
+
+
+def _has_started(found: Json) -> bool:
+    """Suspended by somebody else after it ran is not our gate."""
+    return bool((found.get("status") or {}).get("startTime"))
+
+
+def _hold(job: Job, found: Json, workload: Json | None) -> Iterator[Move]:
+    """Shut a gate that was open, while no quota is held. A name that was taken off Kueue's gate cannot be put back."""
+    if opening(found, {}) is not None or any(item.holds for item in job.attempts):
+        return
+    if KUEUE_QUEUE not in (found["metadata"].get("labels") or {}):
+        version = found["metadata"].get("resourceVersion")
+        patch = {"metadata": {"resourceVersion": version}, "spec": {"suspend": True}}
+        yield Move("patch", "the data is not ready any more: the Job is suspended again", patch)
+        return
+    if workload is None or holds(workload, "QuotaReserved") or holds(workload, "Finished"):
+        return
+    if (workload.get("spec") or {}).get("active", True):
+        yield Move("patch-workload", "the data is not ready any more: held", _activity(workload, active=False))
+
+
+def _release(workload: Json | None) -> Iterator[Move]:
+    if workload is None or (workload.get("spec") or {}).get("active", True):
+        return
+    if _annotations(workload).get(HELD) == "true":
+        yield Move("patch-workload", "the data is ready again: no longer held", _activity(workload, active=True))
+
+
+def _activity(workload: Json, *, active: bool) -> Json:
+    version = workload["metadata"].get("resourceVersion")
+    held = {HELD: None if active else "true"}
+    return {"metadata": {"resourceVersion": version, "annotations": held}, "spec": {"active": active}}
+
+
+def _annotate(job: Job, found: Json) -> Iterator[Move]:
+    """The same sentence as `forebay why`, where people of the cluster look."""
+    verdict = job.verdict or {}
+    if not verdict.get("message"):
+        return
+    said = f"{verdict['message']}. Next: {verdict.get('next_action', '')}"[:MAX_WHY]
+    if _annotations(found).get(WHY) != said:
+        yield Move("patch", "", {"metadata": {"annotations": {WHY: said}}})
+
+
+def _annotations(item: Json) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = item["metadata"].get("annotations") or {}
+    return found
+
+
+def gate_in_force(workload: Json | None) -> bool | None:
+    """Whether Kueue honours our name on its gate: None until it has said anything about the workload."""
+    condition = condition_of(workload, "QuotaReserved") if workload is not None else None
+    if condition is None:
+        return None
+    if condition.get("status") == "True":
+        return False
+    return condition.get("reason") == "AdmissionGated" and GATE in str(condition.get("message", ""))

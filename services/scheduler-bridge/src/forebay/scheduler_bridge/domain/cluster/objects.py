@@ -1,0 +1,244 @@
+"""Kubernetes objects as they go on record: what a judgement may need, nothing that moves by itself, no secret.
+
+`trim` is applied before an object becomes an event, so equal digests mean that
+nothing of interest has changed. Called by `workers/observe.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.contracts.identifiers import content_digest
+from forebay.scheduler_bridge.domain.masking import mask
+
+Json = dict[str, Any]
+PROJECT, JOB = "forebay.dev/project", "forebay.dev/job"
+"""Labels of everything that belongs to a job of ours."""
+MAX_TEXT = 4096
+"""Characters of one text; the kubelet's own messages end there."""
+_OURS = ("forebay.dev/", "kueue.x-k8s.io/", "batch.kubernetes.io/", "job-name", "controller-uid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """One collection of the API that is watched."""
+
+    kind: str
+    path: str
+    namespaced: bool = True
+    optional: bool = False
+    """Not every cluster serves it (Kueue)."""
+
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+COLLECTIONS: tuple[Collection, ...] = (
+    Collection(kind="Job", path="/apis/batch/v1/jobs"),
+    Collection(kind="Pod", path="/api/v1/pods"),
+    Collection(kind="Event", path="/api/v1/events"),
+    Collection(kind="PersistentVolumeClaim", path="/api/v1/persistentvolumeclaims"),
+    Collection(kind="Node", path="/api/v1/nodes", namespaced=False),
+    Collection(kind="Workload", path=f"{KUEUE}/workloads", optional=True),
+    Collection(kind="ClusterQueue", path=f"{KUEUE}/clusterqueues", namespaced=False, optional=True),
+    Collection(kind="LocalQueue", path=f"{KUEUE}/localqueues", optional=True),
+)
+
+
+def trim(item: Mapping[str, Any]) -> Json:
+    """The object without what nobody judges by; every text masked."""
+    kind = str(item.get("kind", ""))
+    shape = _SHAPES.get(kind, _anything)
+    kept = {"kind": kind, "apiVersion": item.get("apiVersion"), "metadata": _metadata(item.get("metadata") or {})}
+    trimmed: Json = _clean({**kept, **shape(item)})
+    return trimmed
+
+
+def digest_of(trimmed: Json) -> str:
+    """What makes a state of an object another one; `resourceVersion` alone does not."""
+    metadata = {name: value for name, value in trimmed["metadata"].items() if name != "resourceVersion"}
+    return content_digest({**trimmed, "metadata": metadata})
+
+
+def uid_of(item: Mapping[str, Any]) -> str:
+    return str((item.get("metadata") or {}).get("uid") or "")
+
+
+def label_of(item: Mapping[str, Any]) -> str:
+    """`Pod/team-a/train-7-x2`: how people name an object."""
+    metadata = item.get("metadata") or {}
+    parts = (item.get("kind"), metadata.get("namespace"), metadata.get("name"))
+    return "/".join(str(part) for part in parts if part)
+
+
+def job_labels(item: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(project, job) when the object says itself that it is ours."""
+    labels = (item.get("metadata") or {}).get("labels") or {}
+    project, job = labels.get(PROJECT), labels.get(JOB)
+    return (str(project), str(job)) if project and job else None
+
+
+def owner_uids(item: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(owner.get("uid")) for owner in (item.get("metadata") or {}).get("ownerReferences") or ())
+
+
+def condition_of(item: Mapping[str, Any], kind: str) -> Json | None:
+    """One condition of an object's status."""
+    for condition in (item.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == kind:
+            found: Json = condition
+            return found
+    return None
+
+
+def holds(item: Mapping[str, Any], kind: str) -> bool:
+    """The condition is there and True."""
+    condition = condition_of(item, kind)
+    return condition is not None and condition.get("status") == "True"
+
+
+def _metadata(metadata: Mapping[str, Any]) -> Json:
+    kept = _pick(
+        metadata,
+        ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation"),
+    )
+    for name in ("labels", "annotations"):
+        ours = {key: value for key, value in (metadata.get(name) or {}).items() if str(key).startswith(_OURS)}
+        if ours:
+            kept[name] = ours
+    owners = [_pick(owner, ("kind", "name", "uid")) for owner in metadata.get("ownerReferences") or ()]
+    if owners:
+        kept["ownerReferences"] = owners
+    return kept
+
+
+def _pick(item: Mapping[str, Any], names: Iterable[str]) -> Json:
+    return {name: item[name] for name in names if item.get(name) is not None}
+
+
+def _containers(items: Iterable[Mapping[str, Any]]) -> list[Json]:
+    return [_pick(item, ("name", "image", "resources", "restartPolicy")) for item in items]
+
+
+def _volumes(items: Iterable[Mapping[str, Any]]) -> list[Json]:
+    """Which claims, maps and paths a pod mounts; names only."""
+    kinds = ("persistentVolumeClaim", "configMap", "secret", "nfs", "hostPath", "emptyDir", "csi")
+    return [{"name": item.get("name"), **_pick(item, kinds)} for item in items if any(kind in item for kind in kinds)]
+
+
+def _pod(item: Mapping[str, Any]) -> Json:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    kept = _pick(
+        spec, ("nodeName", "nodeSelector", "affinity", "tolerations", "schedulingGates", "priority", "restartPolicy")
+    )
+    kept["containers"] = _containers(spec.get("containers") or ())
+    if spec.get("initContainers"):
+        kept["initContainers"] = _containers(spec["initContainers"])
+    kept["volumes"] = _volumes(spec.get("volumes") or ())
+    names = (
+        "phase",
+        "reason",
+        "message",
+        "conditions",
+        "containerStatuses",
+        "initContainerStatuses",
+        "nominatedNodeName",
+        "startTime",
+        "qosClass",
+    )
+    return {"spec": kept, "status": _pick(status, names)}
+
+
+def _job(item: Mapping[str, Any]) -> Json:
+    spec = item.get("spec") or {}
+    names = (
+        "suspend",
+        "parallelism",
+        "completions",
+        "completionMode",
+        "backoffLimit",
+        "activeDeadlineSeconds",
+        "podReplacementPolicy",
+    )
+    return {"spec": _pick(spec, names), "status": item.get("status") or {}}
+
+
+def _workload(item: Mapping[str, Any]) -> Json:
+    spec = item.get("spec") or {}
+    kept = _pick(spec, ("queueName", "active", "priority", "priorityClassRef", "priorityClassName"))
+    kept["podSets"] = [
+        {
+            **_pick(pods, ("name", "count", "minCount")),
+            "template": {
+                "spec": {
+                    **_pick((pods.get("template") or {}).get("spec") or {}, ("nodeSelector", "tolerations")),
+                    "containers": _containers(((pods.get("template") or {}).get("spec") or {}).get("containers") or ()),
+                }
+            },
+        }
+        for pods in spec.get("podSets") or ()
+    ]
+    return {"spec": kept, "status": item.get("status") or {}}
+
+
+def _event(item: Mapping[str, Any]) -> Json:
+    """An event without its count: a repetition is no new fact."""
+    kept = _pick(item, ("type", "reason", "message", "action", "firstTimestamp", "eventTime", "reportingComponent"))
+    involved = item.get("involvedObject") or item.get("regarding") or {}
+    kept["involvedObject"] = _pick(involved, ("kind", "namespace", "name", "uid", "fieldPath"))
+    if source := (item.get("source") or {}).get("component"):
+        kept["source"] = {"component": source}
+    return kept
+
+
+def _node(item: Mapping[str, Any]) -> Json:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    kept = _pick(status, ("allocatable",))
+    kept["conditions"] = [
+        _pick(one, ("type", "status", "reason", "message", "lastTransitionTime"))
+        for one in status.get("conditions") or ()
+    ]
+    return {"spec": _pick(spec, ("taints", "unschedulable")), "status": kept}
+
+
+def _queue(item: Mapping[str, Any]) -> Json:
+    """Counts of pending and admitted workloads move all the time and decide nothing."""
+    status = item.get("status") or {}
+    return {"spec": item.get("spec") or {}, "status": _pick(status, ("conditions",))}
+
+
+def _claim(item: Mapping[str, Any]) -> Json:
+    names = ("accessModes", "storageClassName", "volumeName", "volumeMode", "resources")
+    return {
+        "spec": _pick(item.get("spec") or {}, names),
+        "status": _pick(item.get("status") or {}, ("phase", "conditions")),
+    }
+
+
+def _anything(item: Mapping[str, Any]) -> Json:
+    return _pick(item, ("spec", "status"))
+
+
+_SHAPES: dict[str, Callable[[Mapping[str, Any]], Json]] = {
+    "Pod": _pod,
+    "Job": _job,
+    "Workload": _workload,
+    "Event": _event,
+    "Node": _node,
+    "ClusterQueue": _queue,
+    "LocalQueue": _queue,
+    "PersistentVolumeClaim": _claim,
+}
+_RESTLESS = frozenset({"lastHeartbeatTime", "lastProbeTime", "managedFields", "observedGeneration"})
+"""They move although nothing has happened."""
+
+
+def _clean(value: Any) -> Any:
+    """Texts masked and bounded, restless fields gone."""
+    if isinstance(value, str):
+        return mask(value[:MAX_TEXT])
+    if isinstance(value, Mapping):
+        return {str(key): _clean(item) for key, item in value.items() if key not in _RESTLESS}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value

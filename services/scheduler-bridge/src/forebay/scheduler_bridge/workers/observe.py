@@ -1,0 +1,236 @@
+"""Watches the cluster and puts what it sees on record: on change, raw, masked, joined by uid, once.
+
+A companion of the service. It knows which objects belong to our jobs, keeps the
+last state of what is around them (nodes, queues, claims), and offers a fact when a
+digest differs from the one on record. After a restart the first list is compared
+with the record: what changed meanwhile is said, and what went is said too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Protocol
+
+from forebay.runtime.companion import Company
+from forebay.runtime.machine import Emit
+from forebay.runtime.state import State
+from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen, Trouble
+from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
+from forebay.scheduler_bridge.domain.cluster.facts import fact_of, is_troubled
+from forebay.scheduler_bridge.domain.cluster.objects import (
+    COLLECTIONS,
+    Collection,
+    Json,
+    digest_of,
+    job_labels,
+    owner_uids,
+    trim,
+    uid_of,
+)
+from forebay.scheduler_bridge.domain.documents import Job, place
+
+_log = logging.getLogger(__name__)
+Owner = tuple[str, str]
+"""(project, job)"""
+LIVED = ("Job", "Pod", "Workload")
+"""Kinds whose absence from a list means that they were deleted."""
+MAX_WAITING = 20_000
+"""Events kept because what they are about has not been seen yet."""
+BATCH = 200
+
+
+class Watcher(Protocol):
+    """One collection, followed for ever."""
+
+    def run(self) -> AsyncIterator[Seen]: ...
+
+
+class Observer:
+    """One cluster, as far as it concerns our jobs."""
+
+    def __init__(self, watch: Callable[[Collection], Watcher]) -> None:
+        self._watch = watch
+        self._owners: dict[str, Owner] = {}
+        """uid of a Job, Pod or Workload -> whose it is"""
+        self._around: dict[tuple[str, str, str], Json] = {}
+        """(kind, namespace, name) -> nodes, queues and claims as they are now"""
+        self._used: dict[tuple[str, str, str], set[Owner]] = defaultdict(set)
+        """... and who depends on them"""
+        self._orphans: dict[str, list[Json]] = {}
+        """Workloads, pods and events that came before what they belong to; by uid of that"""
+        self._said: dict[tuple[str, str, str], str] = {}
+        self._offers: asyncio.Queue[tuple[Owner, Json, bool, str]] = asyncio.Queue(maxsize=10 * BATCH)
+        self._trouble: dict[str, str] = {}
+        self._listed: set[str] = set()
+        self.seen_at = 0.0
+
+    async def __call__(self, company: Company) -> None:
+        """Run until cancelled."""
+        company.probe("cluster", self._health)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._speak(company))
+            for collection in COLLECTIONS:
+                group.create_task(self._follow(collection, company))
+
+    def _health(self) -> str:
+        wanted = [item.kind for item in COLLECTIONS if item.kind not in self._listed and item.kind not in self._trouble]
+        troubles = [f"{kind}: {cause}" for kind, cause in sorted(self._trouble.items())]
+        return "; ".join(troubles) or (f"listing {', '.join(wanted)}" if wanted else "watched")
+
+    async def _follow(self, collection: Collection, company: Company) -> None:
+        async for seen in self._watch(collection).run():
+            match seen:
+                case Trouble(cause=cause, missing=missing):
+                    if not (missing and collection.optional) and self._trouble.get(collection.kind) != cause:
+                        _log.warning("cannot watch %s: %s", collection.kind, cause)
+                    if not (missing and collection.optional):
+                        self._trouble[collection.kind] = cause
+                    self._listed.add(collection.kind)
+                    continue
+                case Listed(objects=objects):
+                    await self._take_list(collection, [trim(item) for item in objects], company)
+                case Put(object=item):
+                    await self._take(trim({**item, "kind": collection.kind}), gone=False)
+                case Gone(object=item):
+                    await self._take(trim({**item, "kind": collection.kind}), gone=True)
+            self._trouble.pop(collection.kind, None)
+            self.seen_at = time.monotonic()
+
+    async def _take_list(self, collection: Collection, objects: list[Json], company: Company) -> None:
+        """Every object, and of those on record that are not among them, that they went unseen."""
+        for item in objects:
+            await self._take({**item, "kind": collection.kind}, gone=False)
+        self._listed.add(collection.kind)
+        if collection.kind not in LIVED:
+            return
+        there = {uid_of(item) for item in objects}
+        known = await company.read(lambda state: _live(state, collection.kind))
+        for document in known:
+            if document.uid not in there:
+                note = "gone; it was deleted while nobody watched, so how is not known"
+                await self._offers.put(((document.project, document.job), document.body, True, note))
+
+    async def _take(self, item: Json, *, gone: bool) -> None:
+        kind = item["kind"]
+        if kind in {"Node", "ClusterQueue", "LocalQueue", "PersistentVolumeClaim"}:
+            await self._take_around(item, gone=gone)
+        elif kind == "Event":
+            if not gone:  # events are forgotten by the API after an hour; that is no news
+                await self._take_event(item)
+        else:
+            await self._take_owned(item, gone=gone)
+
+    async def _take_owned(self, item: Json, *, gone: bool) -> None:
+        uid = uid_of(item)
+        owner = self._owners.get(uid) or job_labels(item)
+        if owner is None:
+            owner = next((self._owners[one] for one in owner_uids(item) if one in self._owners), None)
+        if owner is None:
+            if not gone:
+                self._adopt_later(item, owner_uids(item))
+            return
+        await self._offers.put((owner, item, gone, ""))
+        if gone:
+            self._owners.pop(uid, None)
+            return
+        self._owners[uid] = owner
+        for place_ in self._surroundings(item):
+            self._used[place_].add(owner)
+            near = self._around.get(place_)
+            if near is not None and is_troubled(near):
+                await self._offers.put((owner, near, False, ""))
+        for orphan in self._orphans.pop(uid, ()):
+            await self._take(orphan, gone=False)
+
+    def _adopt_later(self, item: Json, uids: Iterable[str]) -> None:
+        for uid in uids:
+            if len(self._orphans) < MAX_WAITING:
+                self._orphans.setdefault(uid, []).append(item)
+
+    async def _take_event(self, item: Json) -> None:
+        involved = item.get("involvedObject") or {}
+        uid = str(involved.get("uid") or "")
+        owner = self._owners.get(uid)
+        if owner is not None:
+            await self._offers.put((owner, item, False, ""))
+        elif involved.get("kind") in LIVED:
+            self._adopt_later(item, (uid,))
+
+    async def _take_around(self, item: Json, *, gone: bool) -> None:
+        metadata = item["metadata"]
+        place_ = (item["kind"], str(metadata.get("namespace") or ""), str(metadata.get("name")))
+        before = self._around.get(place_)
+        self._around[place_] = item
+        if gone:
+            del self._around[place_]
+        notable = gone or is_troubled(item) or (before is not None and is_troubled(before))
+        if notable:
+            for owner in sorted(self._used.get(place_, ())):
+                await self._offers.put((owner, item, gone, ""))
+
+    def _surroundings(self, item: Json) -> Iterator[tuple[str, str, str]]:
+        """Nodes, queues and claims that an object depends on."""
+        spec, namespace = item.get("spec") or {}, str(item["metadata"].get("namespace") or "")
+        if item["kind"] == "Pod":
+            if spec.get("nodeName"):
+                yield "Node", "", str(spec["nodeName"])
+            for volume in spec.get("volumes") or ():
+                claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+                if claim:
+                    yield "PersistentVolumeClaim", namespace, str(claim)
+        elif item["kind"] == "Workload" and spec.get("queueName"):
+            local = ("LocalQueue", namespace, str(spec["queueName"]))
+            yield local
+            cluster_queue = (self._around.get(local, {}).get("spec") or {}).get("clusterQueue")
+            if cluster_queue:
+                yield "ClusterQueue", "", str(cluster_queue)
+
+    async def _speak(self, company: Company) -> None:
+        """Say what was offered, in batches as they come; nothing waits for a batch to fill."""
+        while True:
+            offers = [await self._offers.get()]
+            while len(offers) < BATCH and not self._offers.empty():
+                offers.append(self._offers.get_nowait())
+            fresh = await self._fresh(offers, company)
+            if fresh:
+                await company.say(*fresh)
+
+    async def _fresh(self, offers: list[tuple[Owner, Json, bool, str]], company: Company) -> list[Emit]:
+        """Facts that are not on record, of jobs that we know and that are not over."""
+        unknown = {owner for owner, item, _, _ in offers if (*owner, uid_of(item)) not in self._said}
+        wanted = [(owner, uid_of(item)) for owner, item, _, _ in offers if owner in unknown]
+        if wanted:
+            for key, digest in await company.read(lambda state: _on_record(state, wanted)):
+                self._said.setdefault(key, digest)
+        emits = []
+        for owner, item, gone, note in offers:
+            key = (*owner, uid_of(item))
+            digest = "gone" if gone else digest_of(item)
+            if self._said.get(key) in {None, digest, "gone"}:
+                continue
+            if gone:
+                self._said.pop(key)  # the record says "gone" from now on
+            else:
+                self._said[key] = digest
+            emits.append(fact_of(*owner, item, gone=gone, note=note))
+        return emits
+
+
+def _live(state: State, kind: str) -> list[ClusterObject]:
+    return state.find(ClusterObject, "live", kind)
+
+
+def _on_record(state: State, wanted: list[tuple[Owner, str]]) -> list[tuple[tuple[str, str, str], str]]:
+    """What is known of each object: its digest, an empty text for a new one, nothing for a job that is not ours."""
+    found = []
+    for (project, job_id), uid in wanted:
+        if state.get(Job, place(project, job_id)) is None:
+            continue
+        document = state.get(ClusterObject, f"{project}/{job_id}/{uid}")
+        digest = "" if document is None else "gone" if document.gone else document.digest
+        found.append(((project, job_id, uid), digest))
+    return found

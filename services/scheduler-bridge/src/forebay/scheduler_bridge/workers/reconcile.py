@@ -1,0 +1,229 @@
+"""Work "reconcile": looks at a job's objects on the cluster and does what its state still wants.
+
+Level-triggered: what is there decides, so a run may be cut off at any line and
+repeated. A Job is made once; after an answer that says nothing, we look, adopt what
+is ours and never make a second one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Protocol
+
+from forebay.contracts.v1.datasets import PinnedInput
+from forebay.runtime.errors import RetryLater
+from forebay.runtime.machine import Emit
+from forebay.runtime.work import WorkContext, WorkItem
+from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
+from forebay.scheduler_bridge.domain.cluster.documents import Carrier
+from forebay.scheduler_bridge.domain.cluster.facts import said_of
+from forebay.scheduler_bridge.domain.cluster.moves import GateKind, Move, moves, with_gate
+from forebay.scheduler_bridge.domain.cluster.objects import KUEUE, Json
+from forebay.scheduler_bridge.domain.documents import Job, place
+from forebay.scheduler_bridge.domain.job_identity import Decision, Reply, Step, Wanted, after_create, after_look
+from forebay.scheduler_bridge.domain.manifest import Site, Submission, owned, pod_annotations, queue_of, render
+from forebay.scheduler_bridge.domain.masking import mask
+from forebay.scheduler_bridge.errors import ApiRefusedError, ApiSilentError
+
+_log = logging.getLogger(__name__)
+SOURCE = "kubernetes-api"
+ROUNDS = 8
+"""More changes than this in one run mean that somebody undoes them."""
+AGAIN_S = 15.0
+"""Until a refused creation is tried once more: quotas and webhooks change."""
+_PLURALS = {"Service": "services", "ConfigMap": "configmaps", "Secret": "secrets"}
+
+
+class Gates(Protocol):
+    """Knows which gate the cluster honours."""
+
+    async def kind(self, namespace: str, queue: str) -> GateKind: ...
+
+
+class Reconciler:
+    """Keeps the objects of all jobs on one cluster as their states want them."""
+
+    def __init__(self, api: KubernetesApi, sites: Mapping[str, Site], gates: Gates) -> None:
+        self._api = api
+        self._sites = sites
+        self._gates = gates
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
+        key = place(item.project, str(item.payload["job"]))
+        site = self._sites.get(item.project)
+        if site is None:
+            raise RetryLater(
+                AGAIN_S, f"there is no project file for {item.project}; put one where the bridge reads them"
+            )
+        async with self._alone(key):
+            job = await context.get(Job, key)
+            if job is None:
+                raise RetryLater(0.2, f"{key} is not folded yet")
+            try:
+                await _Run(self._api, self._gates, site, job, context).run()
+            except ApiSilentError as error:
+                raise RetryLater(1.0, str(error)) from error
+        return ()
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, key: str) -> AsyncIterator[None]:
+        """One run per job at a time."""
+        lock = self._locks[key]
+        async with lock:
+            yield
+        if not lock.locked():
+            self._locks.pop(key, None)
+
+
+class _Run:
+    """One look at one job, and what follows from it."""
+
+    def __init__(self, api: KubernetesApi, gates: Gates, site: Site, job: Job, context: WorkContext) -> None:
+        self._api = api
+        self._gates = gates
+        self._site = site
+        self._job = job
+        self._context = context
+        spec = job.request
+        self._submission = Submission(spec=spec, job=job.id, run=job.run, user=job.submitted_by)
+        self._namespace = site.project.namespace
+        self._jobs = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
+        self._path = f"{self._jobs}/{self._submission.name}"
+        self._about = f"Job/{self._namespace}/{self._submission.name}"
+
+    async def run(self) -> None:
+        complete = False
+        for _ in range(ROUNDS):
+            self._job = await self._context.get(Job, self._job.key) or self._job
+            found = await self._look()
+            if found is None:
+                return
+            if not complete:
+                await self._complete(found)
+                complete = True
+            todo = list(
+                moves(
+                    self._job,
+                    found,
+                    await self._workload(found),
+                    pod_annotations=pod_annotations(self._submission, self._pins(), self._site),
+                )
+            )
+            if not todo:
+                return
+            for move in todo:
+                await self._do(move, found)
+        raise RetryLater(5.0, f"the objects of {self._job.key} do not stay as they were left")
+
+    def _pins(self) -> tuple[PinnedInput, ...]:
+        return tuple(PinnedInput.model_validate(item.body) for item in self._job.lease.inputs)
+
+    async def _look(self) -> Json | None:
+        """Our Job as it is, made when there never was one; None when there is nothing more to do here."""
+        carrier = await self._context.get(Carrier, self._job.key)
+        wanted = Wanted(
+            name=self._submission.name,
+            project=self._job.project,
+            job=self._job.id,
+            spec_sha256=self._job.spec_sha256,
+            uid=carrier.uid if carrier else None,
+        )
+        reply = await self._reply(self._api.get(self._path))
+        decision = after_look(wanted, reply)
+        if decision.step == Step.CREATE:
+            if self._job.terminal is not None:
+                return None
+            reply = await self._reply(self._create())
+            decision = after_create(wanted, reply)
+        if decision.step == Step.ADOPT:
+            found: Json = dict(reply.body)
+            return found
+        await self._not_ours(decision, reply)
+        return None
+
+    async def _not_ours(self, decision: Decision, reply: Reply) -> None:
+        """Nothing to work on: said once in the cluster's own words, tried again where that may help."""
+        if decision.step == Step.GONE:
+            return  # the watch says so, and what follows
+        if decision.step == Step.LOOK:
+            raise RetryLater(0.2, decision.message)
+        reason = {Step.CONFLICT: "AlreadyExists", Step.REFUSED: "FailedCreate", Step.WAIT: "FailedCreate"}[
+            decision.step
+        ]
+        if reply.code:
+            await self._say(reason, mask(decision.message), reply.code, decision.message)
+        raise RetryLater(AGAIN_S, f"{self._about}: {mask(decision.message)}")
+
+    async def _create(self) -> Json:
+        """POST once, gate shut; the rest of its objects belong to it and go with it."""
+        project = self._site.project
+        gate: GateKind = "suspend"
+        if self._site.kueue:
+            gate = await self._gates.kind(self._namespace, queue_of(self._submission.spec, project))
+        body = render(self._submission, self._pins(), self._site)[0]
+        made = await self._api.post(self._jobs, with_gate(body, gate))
+        await self._say("Created", f"the Job was made, held back by {gate}", made["metadata"]["uid"])
+        return made
+
+    async def _complete(self, found: Json) -> None:
+        """The Job's other objects belong to it and go with it; one that is there already is left as it is."""
+        if self._job.terminal is not None:
+            return
+        for item in render(self._submission, self._pins(), self._site)[1:]:
+            path = f"/api/v1/namespaces/{self._namespace}/{_PLURALS[item['kind']]}"
+            whole = owned(item, str(found["metadata"]["uid"]), str(found["metadata"]["name"]))
+            reply = await self._reply(self._api.post(path, whole))
+            if reply.code not in {200, 409}:
+                await self._say("FailedCreate", f"{item['kind']}: {mask(reply.message)}", reply.code, reply.message)
+
+    async def _workload(self, found: Json) -> Json | None:
+        """Kueue's Workload of a Job, when there is Kueue and it has made one."""
+        if not self._site.kueue:
+            return None
+        path = f"{KUEUE}/namespaces/{self._namespace}/workloads"
+        uid = found["metadata"]["uid"]
+        reply = await self._reply(self._api.get(path, labelSelector=f"kueue.x-k8s.io/job-uid={uid}"))
+        items = reply.body.get("items") or []
+        return {"kind": "Workload", **items[-1]} if items else None
+
+    async def _do(self, move: Move, found: Json) -> None:
+        try:
+            if move.what == "delete":
+                await self._api.delete(self._path, propagation="Foreground", uid=found["metadata"]["uid"])
+            elif move.what == "patch-workload":
+                workload = await self._workload(found)
+                if workload is not None:
+                    name = workload["metadata"]["name"]
+                    await self._api.patch(f"{KUEUE}/namespaces/{self._namespace}/workloads/{name}", move.patch)
+            else:
+                await self._api.patch(self._path, move.patch)
+        except ApiRefusedError as error:
+            if error.status in {404, 409}:
+                return  # gone or changed meanwhile: the next round looks again
+            message = mask(error.message)
+            await self._say("FailedUpdate", f"{move.why or 'annotation'}: {message}", error.status, message)
+            raise RetryLater(AGAIN_S, f"{self._about}: {message}") from error
+        if move.why:
+            _log.info("%s: %s", self._job.key, move.why)
+
+    async def _say(self, reason: str, message: str, *dedupe: object) -> None:
+        job = self._job
+        emit = said_of(
+            job.project, job.id, source=SOURCE, about=self._about, reason=reason, message=message, dedupe=dedupe
+        )
+        await self._context.emit(emit)
+
+    @staticmethod
+    async def _reply(request: Any) -> Reply:
+        """The answer as values; code 0 when there was none."""
+        try:
+            return Reply(code=200, body=await request)
+        except ApiRefusedError as error:
+            return Reply(code=error.status, body={"reason": error.reason, "message": error.message})
+        except ApiSilentError as error:
+            return Reply(code=0, body={"message": str(error)})

@@ -41,7 +41,8 @@ from forebay.contracts.identifiers import canonical_json
 from forebay.contracts.v1.datasets import MANIFEST_FILE
 from forebay.ingest.adapters.decoders import cores
 from forebay.ingest.adapters.origins import EPISODES_FILE, Origin
-from forebay.ingest.adapters.version_tables import Progress, VersionTables
+from forebay.ingest.adapters.version_tables import VersionTables
+from forebay.ingest.adapters.version_videos import Progress
 from forebay.ingest.domain.version_plan import VersionPlan
 from forebay.ingest.errors import ConversionError
 
@@ -86,10 +87,10 @@ def commit_version(
     tables = VersionTables(plan, origins, draft, progress)
     try:
         tables.write(check_point)
-        tables.read_back()
+        known = tables.read_back()
         check_point("compared")
         base = plan.base
-        _seal(plan, draft, None if base is None else origins[base.origin].folder, request)
+        _seal(plan, draft, None if base is None else origins[base.origin].folder, request, known)
         check_point("sealed")
         _rename(draft, root)
     except FileExistsError:
@@ -185,7 +186,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _seal(plan: VersionPlan, draft: Path, base: Path | None, request: str | None) -> None:
+def _seal(plan: VersionPlan, draft: Path, base: Path | None, request: str | None, known: Mapping[Path, str]) -> None:
     """Write the episode list and the manifest, and push everything to the disk."""
     document: dict[str, Any] = {
         "content": plan.digest,
@@ -208,7 +209,7 @@ def _seal(plan: VersionPlan, draft: Path, base: Path | None, request: str | None
         document["request"] = request
     (draft / EPISODES_FILE).write_bytes(canonical_json(document))
     files = sorted(path for path in draft.rglob("*") if path.is_file())
-    entries = list(_sealed(draft, files, base))
+    entries = list(_sealed(draft, files, base, known))
     entries.sort(key=lambda entry: str(entry["path"]))
     manifest = draft / MANIFEST_FILE
     manifest.write_bytes(canonical_json({"files": entries}))
@@ -218,15 +219,17 @@ def _seal(plan: VersionPlan, draft: Path, base: Path | None, request: str | None
     _sync(draft)
 
 
-def _sealed(draft: Path, files: Iterable[Path], base: Path | None) -> Iterator[dict[str, Any]]:
+def _sealed(
+    draft: Path, files: Iterable[Path], base: Path | None, known: Mapping[Path, str]
+) -> Iterator[dict[str, Any]]:
     """Every file with its digest. One that is shared with the version before has the digest it got there."""
-    known = {} if base is None else {entry["path"]: entry for entry in _entries(base)}
+    before = {} if base is None else {entry["path"]: entry for entry in _entries(base)}
 
     def sealed(path: Path) -> dict[str, Any]:
         name = path.relative_to(draft).as_posix()
-        if name in known and base is not None and path.samefile(base / name):
-            return known[name]
-        digest, size = _digest(path)
+        if name in before and base is not None and path.samefile(base / name):
+            return before[name]
+        digest, size = (known[path], path.stat().st_size) if path in known else _digest(path)
         _sync(path)
         return {"path": name, "sha256": digest, "bytes": size}
 

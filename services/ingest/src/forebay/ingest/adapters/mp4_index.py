@@ -5,7 +5,9 @@ LeRobot's Lance reader uses these to fetch only the bytes that a time window nee
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import av
@@ -32,11 +34,7 @@ def index_mp4(path: Path, fps: float) -> Mp4Index:
     offset, length = _find_moov(path, size)
     try:
         with av.open(str(path), format="mp4") as container:
-            keys = sorted(
-                (round(float(packet.pts * packet.time_base) * fps), packet.pos)
-                for packet in container.demux(container.streams.video[0])
-                if packet.is_keyframe and packet.pts is not None and packet.pos is not None and packet.time_base
-            )
+            keys = sorted((round(time * fps), position) for time, position in _key_frames(container))
     except (av.FFmpegError, OSError, IndexError) as error:
         msg = f"{path}: its packets cannot be listed: {error}"
         raise ConversionError(msg) from error
@@ -47,6 +45,28 @@ def index_mp4(path: Path, fps: float) -> Mp4Index:
         key_frames=tuple(number for number, _ in keys),
         key_positions=tuple(position for _, position in keys),
     )
+
+
+def _key_frames(container: av.container.InputContainer) -> Iterator[tuple[float, int]]:
+    """Time and byte position of every key frame.
+
+    The index box knows when frames are decoded. Where that is when they are shown it
+    suffices; else every packet is read, because only packets know when they are shown.
+    """
+    stream = container.streams.video[0]
+    base = stream.time_base
+    entries = list(stream.index_entries) if base is not None and not stream.codec_context.has_b_frames else []
+    packets = (packet for packet in container.demux(stream) if packet.pts is not None and packet.pos is not None)
+    first = next(packets, None)
+    if first is None:
+        return
+    plain = bool(entries) and not any(entry.is_discard for entry in entries)
+    if plain and base is not None and (first.pts, first.pos) == (entries[0].timestamp, entries[0].pos):
+        yield from ((float(entry.timestamp * base), entry.pos) for entry in entries if entry.is_keyframe)
+        return
+    for packet in chain([first], packets):
+        if packet.is_keyframe and packet.pts is not None and packet.pos is not None and packet.time_base:
+            yield float(packet.pts * packet.time_base), packet.pos
 
 
 def _find_moov(path: Path, size: int) -> tuple[int, int]:

@@ -26,7 +26,9 @@ EPISODES_FILE = "episodes.json"
 _READ_ROWS = 4096
 _READ_BUFFER = 16 << 20
 """Lance reads ahead up to 2 GB when it is not told otherwise."""
-_CHUNK = 1 << 20
+_PICTURE_BYTES = 256 << 10
+_TEXT_BYTES = 256
+CHUNK = 1 << 20
 
 EpisodePieces = Iterator[tuple[PlannedEpisode, Iterator[pa.RecordBatch]]]
 
@@ -129,18 +131,38 @@ def _rows_of(episode: PlannedEpisode) -> tuple[int, int]:
 def ordered_batches(
     table: Any, offset: int = 0, limit: int | None = None, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows in their order, a few thousand at a time."""
-    scanner = table.scanner(
-        columns=columns,
-        offset=offset,
-        limit=limit,
-        scan_in_order=True,
-        batch_size=_READ_ROWS,
-        batch_readahead=2,
-        fragment_readahead=1,
-        io_buffer_size=_READ_BUFFER,
-    )
-    return iter(scanner.to_batches())
+    """Rows in their order, a few thousand at a time.
+
+    Each block is a read of its own: one read over all of them holds tens of megabytes ahead.
+    """
+    step = _rows_at_once(table.schema, columns)
+    stop = table.count_rows() if limit is None else offset + limit
+    for start in range(offset, stop, step):
+        scanner = table.scanner(
+            columns=columns,
+            offset=start,
+            limit=min(step, stop - start),
+            scan_in_order=True,
+            batch_readahead=1,
+            fragment_readahead=1,
+            io_buffer_size=_READ_BUFFER,
+        )
+        yield from scanner.to_batches()
+
+
+def _rows_at_once(schema: pa.Schema, columns: list[str] | None) -> int:
+    width = sum(_width_of(field.type) for field in schema if columns is None or field.name in columns)
+    return max(1, min(_READ_ROWS, _READ_BUFFER // max(width, 1)))
+
+
+def _width_of(kind: Any) -> int:
+    """Bytes of one value; what has no fixed width may be a picture."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * _width_of(kind.value_type)
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return _PICTURE_BYTES if pa.types.is_struct(kind) or pa.types.is_large_binary(kind) else _TEXT_BYTES
 
 
 def read_episode_list(root: Path) -> dict[str, Any]:
@@ -166,6 +188,6 @@ def blob_digest(table: Any, row: int) -> str:
     """SHA-256 of one video, read through the call that trainers use."""
     digest = hashlib.sha256()
     with table.take_blobs("video_bytes", indices=[row])[0] as blob:
-        while chunk := blob.read(_CHUNK):
+        while chunk := blob.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest()

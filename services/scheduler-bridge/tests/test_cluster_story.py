@@ -123,7 +123,7 @@ def test_eviction_queues_the_job_again_and_the_next_quota_is_the_next_attempt() 
         ({"phase": "Running"}, True, "PodDeleted"),
     ],
 )
-def test_endings_are_told_apart(status: dict[str, Any], gone: bool, reason: str) -> None:
+def test_endings_are_told_apart(status: dict[str, Any], *, gone: bool, reason: str) -> None:
     """The same exit code has many causes; the pod's conditions and reason decide, not the number."""
     world = Cluster()
     job = submitted(world)

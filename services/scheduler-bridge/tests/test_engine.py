@@ -16,8 +16,8 @@ from forebay.runtime.rebuild import rebuild
 from forebay.runtime.stores.sqlite import SqliteStore
 from forebay.scheduler_bridge.app import definition
 from forebay.scheduler_bridge.domain.decide import LocalBridge
-from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
 from forebay.scheduler_bridge.domain.documents import DOCUMENTS
+from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
 
 from .world import MACHINE, START, World, make_ready, spec, upload
 

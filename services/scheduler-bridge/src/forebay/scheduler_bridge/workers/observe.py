@@ -39,7 +39,7 @@ Owner = tuple[str, str]
 LIVED = ("Job", "Pod", "Workload")
 """Kinds whose absence from a list means that they were deleted."""
 MAX_WAITING = 20_000
-"""Events kept because what they are about has not been seen yet."""
+"""Objects whose events and dependants are kept because whose they are is not known yet."""
 BATCH = 200
 
 
@@ -148,8 +148,9 @@ class Observer:
 
     def _adopt_later(self, item: Json, uids: Iterable[str]) -> None:
         for uid in uids:
-            if len(self._orphans) < MAX_WAITING:
-                self._orphans.setdefault(uid, []).append(item)
+            self._orphans.setdefault(uid, []).append(item)
+        while len(self._orphans) > MAX_WAITING:  # most are other people's; the oldest go first
+            del self._orphans[next(iter(self._orphans))]
 
     async def _take_event(self, item: Json) -> None:
         involved = item.get("involvedObject") or {}

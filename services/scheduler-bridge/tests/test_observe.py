@@ -1,0 +1,165 @@
+"""What a watch brings becomes facts: on change, joined by uid in any order, once, also across a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import pytest
+from forebay.contracts.v1 import jobs
+from forebay.runtime.companion import Company
+from forebay.runtime.machine import Action
+from forebay.runtime.state import State
+from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen
+from forebay.scheduler_bridge.domain.cluster.objects import Collection
+from forebay.scheduler_bridge.workers.observe import Observer
+
+from .cluster_objects import Cluster, condition, kube_job, pod, workload
+
+T = TypeVar("T")
+
+
+class Stage:
+    """Collections that a test fills, as watches."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, asyncio.Queue[Seen]] = {}
+
+    def queue(self, kind: str) -> asyncio.Queue[Seen]:
+        return self._queues.setdefault(kind, asyncio.Queue())
+
+    def watch(self, collection: Collection) -> Stage.Watch:
+        return Stage.Watch(self.queue(collection.kind))
+
+    def bring(self, seen: Seen, kind: str) -> None:
+        self.queue(kind).put_nowait(seen)
+
+    class Watch:
+        def __init__(self, queue: asyncio.Queue[Seen]) -> None:
+            self._queue = queue
+
+        async def run(self) -> AsyncIterator[Seen]:
+            while True:
+                yield await self._queue.get()
+
+
+class InMemory(Company):
+    """The runtime's side, over a world in memory."""
+
+    def __init__(self, world: Cluster) -> None:
+        self.world = world
+        self.said = asyncio.Event()
+
+    async def say(self, *actions: Action) -> None:
+        self.world.tick()
+        self.world.accept(actions)
+        self.world.settle()
+        self.said.set()
+
+    async def read(self, question: Callable[[State], T]) -> T:
+        return question(self.world.state)
+
+    def probe(self, name: str, value: Callable[[], Any]) -> None:
+        """Nobody looks."""
+
+
+async def facts(world: Cluster, stage: Stage, *, until: Callable[[list[str]], bool]) -> list[str]:
+    """Objects of the facts on record once `until` holds of them; the watch is a process that is then killed."""
+    company = InMemory(world)
+    task = asyncio.create_task(Observer(stage.watch)(company))
+    try:
+        async with asyncio.timeout(10):
+            while not until(found := recorded(world)):
+                company.said.clear()
+                await company.said.wait()
+        return found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def recorded(world: Cluster) -> list[str]:
+    return [f"{body.object} {body.reason}" for body in world.said(jobs.RuntimeFactRecorded)]
+
+
+def numbered(item: dict[str, Any], version: int) -> dict[str, Any]:
+    return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
+
+
+def event(uid: str, message: str, version: int) -> dict[str, Any]:
+    item = {
+        "kind": "Event",
+        "metadata": {"name": f"e{version}", "namespace": "arm-lab", "uid": f"event-{version}"},
+        "involvedObject": {"kind": "Pod", "uid": uid},
+        "reason": "FailedMount",
+        "message": message,
+        "count": version,
+        "source": {"component": "kubelet"},
+    }
+    return numbered(item, version)
+
+
+def scene(world: Cluster) -> tuple[str, Stage]:
+    job = world.submit("pick", image="busybox", command=["train"])
+    stage = Stage()
+    stage.bring(Listed([numbered(kube_job(job), 1)]), "Job")
+    return job, stage
+
+
+async def test_what_comes_before_its_owner_is_kept_for_it() -> None:
+    """An event before its pod and a workload before its job are facts as soon as it is known whose they are."""
+    world = Cluster()
+    job = world.submit("pick", image="busybox", command=["train"])
+    stage = Stage()
+    stage.bring(Put(event("p1", "first word", 5)), "Event")
+    stage.bring(Put(numbered(workload(job, condition("QuotaReserved", "False", message="gated")), 2)), "Workload")
+    stage.bring(Listed([numbered(kube_job(job), 1)]), "Job")
+    stage.bring(Put(numbered(pod(job, "p1", "2026-01-10T08:00:02Z"), 4)), "Pod")
+    found = await facts(world, stage, until=lambda items: len(items) >= 4)
+    assert {item.partition(" ")[0].partition("/")[0] for item in found} == {"Job", "Workload", "Pod", "Event"}
+    assert any("first word" in body.message for body in world.said(jobs.RuntimeFactRecorded))
+
+
+async def test_a_second_process_repeats_nothing_and_says_what_went_unseen() -> None:
+    """The first list after a restart is compared with the record."""
+    world = Cluster()
+    job, stage = scene(world)
+    stage.bring(Put(numbered(pod(job, "p1", "2026-01-10T08:00:02Z"), 4)), "Pod")
+    first = await facts(world, stage, until=lambda items: len(items) >= 2)
+    again = Stage()
+    again.bring(Listed([numbered(kube_job(job), 1)]), "Job")
+    again.bring(Listed([]), "Pod")
+    found = await facts(world, again, until=lambda items: len(items) > len(first))
+    assert len(found) == len(first) + 1
+    assert found[-1].startswith(f"Pod/arm-lab/{job}-p1 Deleted")
+    assert "while nobody watched" in world.said(jobs.RuntimeFactRecorded)[-1].message
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+async def test_nodes_and_queues_are_facts_of_a_job_only_when_they_may_explain_it(*, healthy: bool) -> None:
+    """A thousand healthy nodes are not written down for every job."""
+    world = Cluster()
+    job, stage = scene(world)
+    ready = condition("Ready", "True" if healthy else "Unknown", reason="NodeStatusUnknown", message="stopped")
+    node = {"kind": "Node", "metadata": {"name": "n1", "uid": "n1"}, "status": {"conditions": [ready]}}
+    stage.bring(Put(numbered(node, 3)), "Node")
+    stage.bring(Put(numbered(pod(job, "p1", "2026-01-10T08:00:02Z", node="n1"), 4)), "Pod")
+    gone = numbered(pod(job, "p1", "2026-01-10T08:00:02Z", node="n1"), 9)
+    wanted = 2 if healthy else 3
+    await facts(world, stage, until=lambda items: len(items) >= wanted)
+    stage.bring(Gone(gone), "Pod")
+    found = await facts(world, stage, until=lambda items: any("Deleted" in item for item in items))
+    assert any(item.startswith("Node/") for item in found) is not healthy
+
+
+async def test_foreign_objects_are_nobody_s_business() -> None:
+    """Pods of others, and of jobs that the log does not know, are no facts."""
+    world = Cluster()
+    job, stage = scene(world)
+    stranger = numbered(pod("other", "s1", "2026-01-10T08:00:02Z"), 7)
+    plain = {"kind": "Pod", "metadata": {"name": "web", "namespace": "x", "uid": "w1", "resourceVersion": "8"}}
+    stage.bring(Listed([stranger, plain]), "Pod")
+    stage.bring(Put(numbered(pod(job, "p1", "2026-01-10T08:00:02Z"), 9)), "Pod")
+    found = await facts(world, stage, until=lambda items: any(item.startswith("Pod/") for item in items))
+    assert all(job in item for item in found)

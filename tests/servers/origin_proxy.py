@@ -51,6 +51,7 @@ class OriginProxy:
     fetched: int = 0
     """and bytes of the answers' bodies to them that were passed on."""
     port: int = 0
+    loop: asyncio.AbstractEventLoop | None = None
     _free_at: float = 0.0
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -145,8 +146,13 @@ class OriginProxy:
         self._free_at = max(now, self._free_at) + size / self.bytes_per_s
         await asyncio.sleep(self._free_at - now)
 
+    def close_soon(self) -> None:
+        """Close every connection, from any thread: hung requests end."""
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.close_all)
+
     def close_all(self) -> None:
-        for writer in self._writers:
+        for writer in tuple(self._writers):
             writer.close()
 
 
@@ -194,6 +200,7 @@ def origin_proxy(target: str) -> Iterator[OriginProxy]:
     parts = urlsplit(target)
     proxy = OriginProxy((parts.hostname or "127.0.0.1", parts.port or 80))
     loop = asyncio.new_event_loop()
+    proxy.loop = loop
     started = threading.Event()
 
     async def run() -> None:
@@ -203,6 +210,8 @@ def origin_proxy(target: str) -> Iterator[OriginProxy]:
         await ended.wait()
         listener.close()
         proxy.close_all()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
 
     ended = asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
@@ -213,3 +222,4 @@ def origin_proxy(target: str) -> Iterator[OriginProxy]:
     finally:
         loop.call_soon_threadsafe(ended.set)
         thread.join(10)
+        loop.close()

@@ -6,8 +6,9 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,7 @@ async def s3_server(folder: Path) -> AsyncIterator[S3Server]:
     command = [
         str(Path(sys.executable).parent / "weed"), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
         "-filer", "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false",
-        "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=8",
+        "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=64",
         *(f"-{name}.port={port}" for name, port in ports.items()),
         *(f"-{name}.port.grpc={port + _GRPC}" for name, port in ports.items()),
     ]  # fmt: skip
@@ -84,6 +85,33 @@ async def s3_server(folder: Path) -> AsyncIterator[S3Server]:
     finally:
         process.send_signal(signal.SIGKILL)  # a polite end takes it ten seconds
         await process.wait()
+
+
+@contextmanager
+def s3_server_beside(folder: Path) -> Iterator[S3Server]:
+    """The same for tests that block: the server is looked after by a loop on a thread of its own."""
+    loop, started, ended = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    running: list[S3Server] = []
+
+    async def run() -> None:
+        try:
+            async with s3_server(folder) as server:
+                running.append(server)
+                started.set()
+                await ended.wait()
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
+    thread.start()
+    started.wait(60)
+    assert running, (folder / "weed.log").read_text()
+    try:
+        yield running[0]
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(30)
+        loop.close()
 
 
 async def _takes_objects(server: S3Server) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.cache.adapters import juicefs_volume
+from forebay.cache.adapters.juicefs_volume import Bucket
+from forebay.runtime.settings import environment
 
 MOUNT_WITHIN_S = 20.0
 
@@ -21,6 +26,7 @@ class Mounted:
     mountpoint: Path
     cache_dir: Path
     process: subprocess.Popen[bytes]
+    log: Path
 
     def block_files(self) -> set[Path]:
         return {path for path in self.cache_dir.rglob("raw/chunks/**/*") if path.is_file()}
@@ -32,6 +38,12 @@ class Mounted:
             path.unlink()
         return len(files)
 
+    def kill(self) -> None:
+        """End the mount as a crash would: what serves it, and what would start it again."""
+        told = json.loads((self.mountpoint / ".config").read_bytes())
+        self.process.kill()
+        os.kill(told["Pid"], signal.SIGKILL)
+
     def origin_bytes(self) -> int:
         """Bytes that the mount has fetched from its object storage so far."""
         for line in (self.mountpoint / ".stats").read_text().splitlines():
@@ -42,22 +54,31 @@ class Mounted:
 
 
 @contextmanager
-def mounted(folder: Path, *, cache: str = "cache") -> Iterator[Mounted]:
+def mounted(
+    folder: Path,
+    *,
+    storage: Path | Bucket | None = None,
+    meta_url: str | None = None,
+    cache_dir: Path | None = None,
+    io_retries: int = 10,
+) -> Iterator[Mounted]:
     """Format (once) and mount under `folder`."""
-    meta_url = f"sqlite3://{folder / 'meta.db'}"
-    mountpoint, cache_dir = folder / "pool", folder / cache
+    meta_url = meta_url or f"sqlite3://{folder / 'meta.db'}"
+    mountpoint, cache_dir = folder / "pool", cache_dir or folder / "cache"
     mountpoint.mkdir(exist_ok=True)
-    juicefs_volume.format_volume(meta_url, folder / "objects", "forebay-test")
-    command = juicefs_volume.mount_command(meta_url, mountpoint, cache_dir, cache_size_mib=1024)
-    with (folder / "mount.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+    juicefs_volume.format_volume(meta_url, storage or folder / "objects", "forebay-test")
+    command = juicefs_volume.mount_command(meta_url, mountpoint, cache_dir, cache_size_mib=1024, io_retries=io_retries)
+    secrets = juicefs_volume.split_password(meta_url)[1]
+    log_path = folder / "mount.log"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**environment(), **secrets})
     try:
         deadline = time.monotonic() + MOUNT_WITHIN_S
         while not juicefs_volume.is_mounted(mountpoint):
-            assert process.poll() is None, (folder / "mount.log").read_text()
-            assert time.monotonic() < deadline, (folder / "mount.log").read_text()
+            assert process.poll() is None, log_path.read_text()
+            assert time.monotonic() < deadline, log_path.read_text()
             time.sleep(0.02)
-        yield Mounted(mountpoint, cache_dir, process)
+        yield Mounted(mountpoint, cache_dir, process, log_path)
     finally:
         juicefs_volume.unmount(mountpoint)
         process.terminate()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from forebay.contracts.reasons import Reason
 
@@ -63,6 +63,19 @@ class PoolError(CacheError):
     """The place that jobs read from does not work now; it may come back."""
 
     reason = Reason.CACHE_MOUNT_GONE
+
+
+OriginTrouble = Literal["refused", "failing", "missing", "gone", "slow", "unknown"]
+
+
+class OriginError(PoolError):
+    """The object storage that the pool fetches from does not give the bytes; `trouble` is the kind of it."""
+
+    reason = Reason.CACHE_ORIGIN_FAILED
+
+    def __init__(self, trouble: OriginTrouble, message: str) -> None:
+        self.trouble = trouble
+        super().__init__(message)
 
 
 class OverBudgetError(CacheError):

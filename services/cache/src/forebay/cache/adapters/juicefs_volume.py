@@ -1,7 +1,9 @@
 """JuiceFS on one machine: make a volume, mount it, take the mount away.
 
 `deploy/local` reaches these through the entry point group `forebay.pool` (services may
-not be imported), tests import them. Metadata is a SQLite file, storage a folder.
+not be imported), tests import them. Metadata is a SQLite file, or Redis or TiKV by URL;
+storage a folder or a bucket. Keys and passwords go to JuiceFS in its environment, never
+on a command line, and are in no message.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from forebay.cache.domain.plan import DEFAULT_BLOCK_BYTES
 from forebay.cache.errors import PoolError
+from forebay.runtime.settings import environment
 
 BLOCK_KIB = DEFAULT_BLOCK_BYTES // 1024
 """1 MiB, against JuiceFS's default of 4 MiB.
@@ -25,6 +30,10 @@ on 200,000 frames with two cameras, one column of 26 floats: 5.0 % of the versio
 planned; 5.2 % fetched with 1 MiB blocks, 5.9 % with 4 MiB. Smaller still (256 KiB)
 saves 0.1 % more and costs four times the objects and requests.
 """
+FREE_RATIO = 0.05
+"""JuiceFS keeps no more blocks when less than this share of the disk is free."""
+PREFETCH = 16
+"""Whole blocks fetched at a time behind small reads: at 50 ms a request, four of them would give 80 MB/s at most."""
 FUSE_DEVICE = Path("/dev/fuse")
 _SECONDS = 60
 
@@ -60,27 +69,63 @@ def _find_program() -> str | None:
     return str(own) if own.exists() else shutil.which("juicefs")
 
 
-def format_volume(meta_url: str, storage_dir: Path, name: str, *, block_size_kib: int = BLOCK_KIB) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A bucket of an S3 server that holds a volume's blocks."""
+
+    url: str
+    """`http://host:port/bucket`"""
+    access_key: str
+    secret_key: str = field(repr=False)
+
+
+def format_volume(meta_url: str, storage: Path | Bucket, name: str, *, block_size_kib: int = BLOCK_KIB) -> None:
     """Make the volume, or leave it alone when it exists. The block size is fixed for ever by the first call."""
-    storage_dir.mkdir(parents=True, exist_ok=True)
     if meta_url.startswith("sqlite3://"):
         Path(meta_url.removeprefix("sqlite3://")).parent.mkdir(parents=True, exist_ok=True)
-    volume = ["--storage", "file", "--bucket", f"{storage_dir.absolute()}/", "--block-size", str(block_size_kib)]
-    _run([program(), "format", "--no-update", *volume, "--trash-days", "0", meta_url, name])
+    url, secrets = split_password(meta_url)
+    if isinstance(storage, Bucket):
+        kind, place = "minio", storage.url
+        secrets = {**secrets, "ACCESS_KEY": storage.access_key, "SECRET_KEY": storage.secret_key}
+    else:
+        storage.mkdir(parents=True, exist_ok=True)
+        kind, place = "file", f"{storage.absolute()}/"
+    volume = ["--storage", kind, "--bucket", place, "--block-size", str(block_size_kib), "--trash-days", "0"]
+    _run([program(), "format", "--no-update", *volume, url, name], secrets)
 
 
-def mount_command(meta_url: str, mountpoint: Path, cache_dir: Path, *, cache_size_mib: int) -> list[str]:
+def split_password(meta_url: str) -> tuple[str, dict[str, str]]:
+    """The URL without its password, and the environment that gives it to JuiceFS instead."""
+    parts = urlsplit(meta_url)
+    if parts.scheme == "sqlite3" or not parts.password:
+        return meta_url, {}
+    user, host = parts.username or "", parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host)), {
+        "META_PASSWORD": unquote(parts.password)
+    }
+
+
+def mount_command(
+    meta_url: str, mountpoint: Path, cache_dir: Path, *, cache_size_mib: int, io_retries: int = 10
+) -> list[str]:
     """The command that mounts the volume and stays in the foreground; SIGTERM takes the mount away.
 
     Written blocks are not kept in the cache (no `--cache-large-write`), except short last
     blocks, which JuiceFS always keeps; both are seen as what they are, because warmth is
     judged by the block files alone. Least recently used blocks go first when it is full.
     `--prefetch` fetches the whole block around a small read, in the background.
+
+    Checksums are compared for every byte that is read from the cache (`extend`; `full`
+    would trust small reads): a block that rotted on disk is read from its origin instead.
+    A reader that waits for its origin gets an error after `io_retries` (ten: a quarter of
+    a minute when it fails at once, ten minutes when it hangs) and is not left alone. A password of the metadata is left out
+    here: start the command with `split_password`'s environment.
     """
     quiet = ["--foreground", "--no-syslog", "--no-usage-report", "--metrics", "127.0.0.1:0", "--backup-meta", "0"]
     cache = ["--cache-dir", str(cache_dir.absolute()), "--cache-size", f"{cache_size_mib}M", "--cache-eviction", "lru"]
-    limits = ["--free-space-ratio", "0.05", "--prefetch", "4"]
-    return [program(), "mount", *quiet, *cache, *limits, meta_url, str(mountpoint.absolute())]
+    cache += ["--verify-cache-checksum", "extend"]
+    limits = ["--free-space-ratio", str(FREE_RATIO), "--prefetch", str(PREFETCH), "--io-retries", str(io_retries)]
+    return [program(), "mount", *quiet, *cache, *limits, split_password(meta_url)[0], str(mountpoint.absolute())]
 
 
 def is_mounted(mountpoint: Path) -> bool:
@@ -111,17 +156,25 @@ def _is_attached(mountpoint: Path) -> bool:
     return any(line.split()[1] == wanted for line in lines)
 
 
-def _run(command: list[str]) -> str:
+def _run(command: list[str], secrets: Mapping[str, str] | None = None) -> str:
     try:
         done = subprocess.run(  # noqa: S603 our own program, no shell
-            command, check=False, capture_output=True, text=True, timeout=_SECONDS
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            env={**environment(), **secrets} if secrets else None,
         )
     except subprocess.TimeoutExpired as error:
         msg = f"'{command[0]} {command[1]}' did not end within {_SECONDS} s"
         raise PoolError(msg) from error
     if done.returncode != 0:
         told = (done.stderr or done.stdout).strip().splitlines()
-        msg = f"'{command[0]} {command[1]}' failed with exit code {done.returncode}: {' '.join(told[-3:])}"
+        text = " ".join(told[-3:])
+        for secret in (secrets or {}).values():
+            text = text.replace(secret, "***")
+        msg = f"'{command[0]} {command[1]}' failed with exit code {done.returncode}: {text}"
         raise PoolError(msg)
     return done.stdout
 

@@ -33,6 +33,7 @@ _DATA_ACTIONS: dict[str, str] = {
     Reason.CACHE_LOST: "look at the cache with `forebay plan`; it is warmed again when it can be",
     Reason.CACHE_OVER_BUDGET: "give the cache more room, or read fewer columns or episodes",
     Reason.CACHE_MOUNT_GONE: "mount the pool again",
+    Reason.CACHE_ORIGIN_FAILED: "see to the object storage that the message names; warming goes on by itself",
     Reason.CACHE_FAILED: "mend the cause in the message, then submit again",
     Reason.COLUMN_UNKNOWN: "correct `columns` in the job and submit again",
     Reason.FORMAT_UNSUPPORTED: "convert the dataset with this version of Forebay",

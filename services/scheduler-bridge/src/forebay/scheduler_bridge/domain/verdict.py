@@ -18,6 +18,14 @@ from forebay.scheduler_bridge.domain.documents import Condition, Job
 from forebay.scheduler_bridge.domain.queue import Wait
 
 
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """An object of a cluster, trimmed and masked, and the event that put it on record."""
+
+    event: str
+    object: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """What a rule may look at. All of it is state; nothing is read from the world."""
@@ -28,8 +36,8 @@ class Situation:
     now: datetime
     wait: Wait | None = None
     """The queue's answer of this moment, when the caller has asked it."""
-    objects: tuple[dict[str, Any], ...] = ()
-    """The job's objects on a Kubernetes cluster as they were last seen, trimmed and masked."""
+    objects: tuple[Witness, ...] = ()
+    """What was last seen of the job on a Kubernetes cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

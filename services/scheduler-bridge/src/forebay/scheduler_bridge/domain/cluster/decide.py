@@ -75,7 +75,7 @@ class ClusterBridge:
     def situation(self, state: State, job: Job, now: datetime) -> Situation:
         """What the rules look at, the cluster's objects included."""
         conditions = assess(known_of(state, job, None), now)
-        return Situation(job=job, conditions=conditions, now=now, objects=tuple(view_of(state, job).raw))
+        return Situation(job=job, conditions=conditions, now=now, objects=view_of(state, job).witnesses)
 
     def review(self, spec: JobSpec, user: str) -> Review:
         """What the project may not do on this cluster, and what would lose work."""

@@ -44,6 +44,14 @@ class ClusterObject(Document, frozen=True, kw_only=True):
         return str(self.body.get("kind", ""))
 
 
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The API server would not take the Job; its own words."""
+
+    reason: str
+    message: str
+    event: str
+
+
 class Carrier(Document, frozen=True, kw_only=True):
     """What carries a job on the cluster: its Job object, and which pod is which attempt."""
 
@@ -54,6 +62,8 @@ class Carrier(Document, frozen=True, kw_only=True):
     """Of the Job object; once known, no other object is ever created for this job."""
     pods: dict[str, int] = msgspec.field(default_factory=dict)
     """Pod uid -> attempt, for the pod that stands for the attempt (rank 0)."""
+    refusal: Refusal | None = None
+    """The newest answer to an attempt to make the Job, while there is no Job."""
 
     @property
     def key(self) -> str:

@@ -10,7 +10,7 @@ from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.v1 import jobs
 from forebay.runtime.state import Fold
-from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
+from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject, Refusal
 from forebay.scheduler_bridge.domain.cluster.view import View, moment, view_of
 from forebay.scheduler_bridge.domain.documents import Job
 
@@ -20,9 +20,18 @@ OBJECT = "object"
 """Where a `RuntimeFactRecorded` carries the object itself, in its `data`."""
 
 
+REFUSALS = frozenset({"FailedCreate", "AlreadyExists"})
+"""Facts that say why there is no Job object."""
+
+
 def fold_fact(fold: Fold, job: Job, recorded: Recorded[EventBody]) -> bool:
-    """Keep the object that a fact is about; False when the fact is about none."""
+    """Keep the object that a fact is about, or the refusal to make one; False when the fact is neither."""
     body = recorded.body
+    if isinstance(body, jobs.RuntimeFactRecorded) and body.reason in REFUSALS and OBJECT not in body.data:
+        carrier = fold.get(Carrier, job.key) or Carrier(project=job.project, job=job.id)
+        refusal = Refusal(reason=body.reason, message=body.message, event=recorded.event.id)
+        fold.put(replace(carrier, refusal=refusal))
+        return True
     item = body.data.get(OBJECT) if isinstance(body, jobs.RuntimeFactRecorded) else None
     if not isinstance(body, jobs.RuntimeFactRecorded) or not isinstance(item, dict):
         return False

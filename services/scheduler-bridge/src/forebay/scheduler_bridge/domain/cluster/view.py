@@ -12,6 +12,7 @@ from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
 from forebay.scheduler_bridge.domain.cluster.objects import Json, condition_of, holds
 from forebay.scheduler_bridge.domain.documents import Job
+from forebay.scheduler_bridge.domain.verdict import Witness
 
 PREPARE = "forebay-prepare"
 """The init container of ours that checks a place before training starts there."""
@@ -82,9 +83,14 @@ class View:
         return None
 
     @property
-    def raw(self) -> list[Json]:
-        """The objects that exist, and events: what a judgement is made from."""
-        return [item.body for item in self.objects if not item.gone or item.type in {"Event", "Pod"}]
+    def witnesses(self) -> tuple[Witness, ...]:
+        """The objects that exist, and events and refusals: what a judgement is made from."""
+        found = [Witness(item.event, item.body) for item in self.objects if not item.gone]
+        refusal = self.carrier.refusal if self.carrier is not None and self.job is None else None
+        if refusal is not None:
+            status = {"kind": "Status", "status": "Failure", "reason": refusal.reason, "message": refusal.message}
+            found.append(Witness(refusal.event, {**status, "code": 403}))
+        return tuple(found)
 
 
 def view_of(state: State, job: Job) -> View:

@@ -72,6 +72,15 @@ PROVIDERS: tuple[Provider, ...] = (
         commands={"plan": "Show which bytes a job would read."},
     ),
     Provider(
+        name="caching",
+        panel=_DATA,
+        module="forebay.cli.caching",
+        commands={
+            "cache": "Show what is warm and why, evict, set the policy.",
+            "warm": "Warm a dataset version before a job needs it.",
+        },
+    ),
+    Provider(
         name="jobs",
         panel=_JOBS,
         module="forebay.cli.jobs",
@@ -88,6 +97,12 @@ PROVIDERS: tuple[Provider, ...] = (
         panel=_JOBS,
         module="forebay.cli.run",
         commands={"run": "Stand beside a training command (inside a job)."},
+    ),
+    Provider(
+        name="pod",
+        panel=_JOBS,
+        module="forebay.cli.pod",
+        commands={"pod": "Inside a training pod: check before the start, watch beside it."},
     ),
     Provider(
         name="models",

@@ -14,6 +14,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Event
@@ -21,10 +22,11 @@ from forebay.contracts.identifiers import stable_id
 from forebay.contracts.parts import Part, Source
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.jobs import PreflightCheck, PreflightReported
-from forebay.contracts.v1.models import CheckpointWritten
 from forebay.runtime.errors import Unreachable
+from forebay.sdk.accesses import Accesses
+from forebay.sdk.announcing import SaveAnnouncer
 from forebay.sdk.attempt_files import AttemptFolder, Exit
-from forebay.sdk.checkpoints import CheckpointWatcher, Save, Unfinished
+from forebay.sdk.checkpoints import CheckpointWatcher
 from forebay.sdk.errors import ForebayError
 from forebay.sdk.inputs import Inputs, read_inputs
 from forebay.sdk.link import BusLink
@@ -61,8 +63,8 @@ class Agent:
         self._source = Source(Part.AGENT, settings.project)
         self._files = AttemptFolder(settings.attempt_dir)
         self._link = BusLink(settings.nats_url, settings.nkey_file, outbox_of(settings.home, self._source))
-        self._watcher = CheckpointWatcher(settings.output / "checkpoints")
-        self._compatibility = Inputs().compatibility
+        watcher = CheckpointWatcher(settings.output / "checkpoints")
+        self._saves = SaveAnnouncer(watcher, self._files, settings.job, self._say)
         self._process: asyncio.subprocess.Process | None = None
         self._stopping: signal.Signals | None = None
 
@@ -125,12 +127,12 @@ class Agent:
     async def _attempt(self) -> Exit:
         """1 announce older saves, 2 check, 3 ask where to continue, 4 run, 5 announce the last saves."""
         inputs = read_inputs(self._settings.inputs)
-        self._compatibility = inputs.compatibility
-        await self._announce_saves(max(1, self._settings.attempt - 1), final=True)
+        self._saves.compatibility = inputs.compatibility
+        await self._saves.announce(max(1, self._settings.attempt - 1), final=True)
         await self._preflight(inputs)
         point = await self._resume_point(inputs)
-        ended = await self._run_command(point)
-        await self._announce_saves(self._settings.attempt, final=True)
+        ended = await self._run_command(point, Accesses(self._settings.job, inputs.inputs))
+        await self._saves.announce(self._settings.attempt, final=True)
         return ended
 
     async def _preflight(self, inputs: Inputs) -> None:
@@ -169,7 +171,7 @@ class Agent:
             raise NotStarted(Reason.RESUME_REFUSED, message)
         return point
 
-    async def _run_command(self, point: ResumePoint) -> Exit:
+    async def _run_command(self, point: ResumePoint, accesses: Accesses) -> Exit:
         environment = self._environment | {"PYTHONUNBUFFERED": "1"} | point.environment()
         _log.info("starting: %s", shlex.join(self._command))
         kills = memory_kills()
@@ -181,42 +183,17 @@ class Agent:
         self._files.write_process("running", process.pid)
         self._process = process
         while process.returncode is None:
+            self._say_accesses(accesses)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_S):
                     await process.wait()
-            await self._announce_saves(self._settings.attempt)
+            await self._saves.announce(self._settings.attempt)
         return _judge(process.returncode, self._stopping, out_of_memory=memory_kills() > kills)
 
-    async def _announce_saves(self, attempt: int, *, final: bool = False) -> None:
-        """Hand complete saves to the outbox, each once for the whole job."""
-        found = await asyncio.to_thread(lambda: list(self._watcher.scan(final=final)))
-        if not found:
-            return
-        announced = self._files.announced()
-        for save in found:
-            if isinstance(save, Unfinished):
-                _log.warning("%s is no complete checkpoint: %s", save.folder.name, save.reason)
-            elif (save.folder.name, save.digest) not in announced:
-                self._announce(save, attempt)
-
-    def _announce(self, save: Save, attempt: int) -> None:
-        job = self._settings.job
-        checkpoint = "ck-" + stable_id(job, attempt, save.step, save.digest)[:24]
-        traits = {"optimizer": save.optimizer, "scheduler": save.scheduler, "rng": save.rng}
-        body = CheckpointWritten(
-            checkpoint=checkpoint,
-            job=job,
-            attempt=attempt,
-            step=save.step,
-            uri=save.folder.resolve().as_uri(),
-            files=save.files,
-            digest=save.digest,
-            compatibility=self._compatibility.model_copy(update=traits),
-            metrics=dict(save.metrics),
-        )
-        self._say(body, checkpoint)
-        self._files.announce(save.folder.name, save.digest)
-        _log.info("checkpoint %s: step %d, %d files", checkpoint, save.step, len(save.files))
+    def _say_accesses(self, accesses: Accesses) -> None:
+        """Once a day per version, for as long as the command runs."""
+        for body in accesses.on(datetime.now(UTC).date()):
+            self._say(body, body.job, body.kind, body.name, body.number, body.day)
 
     def _say(self, body: EventBody, *identity: object) -> None:
         event_id = stable_id(body.event, self._settings.project, *identity)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,10 @@ class Unfinished:
 class CheckpointWatcher:
     """Looks at one `checkpoints` folder again and again."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, published: Callable[[Path], bool] | None = None) -> None:
+        """With `published` a folder is looked at only once that says so, whatever it looks like before."""
         self._root = root
+        self._published = published or (lambda _: True)
         self._before: dict[str, Listing] = {}
         self._judged: dict[str, Listing] = {}
 
@@ -66,6 +68,8 @@ class CheckpointWatcher:
         An unchanged folder is judged once only; a changed one is another save.
         """
         for folder in _candidates(self._root):
+            if not self._published(folder):
+                continue
             listing = _listing(folder)
             stable = final or self._before.get(folder.name) == listing
             self._before[folder.name] = listing
@@ -76,6 +80,16 @@ class CheckpointWatcher:
                 if _listing(folder) == listing:
                     self._judged[folder.name] = listing
                     yield judged
+
+
+def up_to_last(folder: Path) -> bool:
+    """LeRobot's rule: a save is finished when the link `last` beside it names it, or a later one."""
+    try:
+        last = (folder.parent / "last").readlink().name
+    except OSError:
+        return False
+    own, newest = _TRAILING_NUMBER.search(folder.name), _TRAILING_NUMBER.search(last)
+    return folder.name == last or (own is not None and newest is not None and int(own[1]) <= int(newest[1]))
 
 
 def in_progress(name: str) -> bool:

@@ -32,6 +32,8 @@ class ResumePoint:
     reasons: tuple[str, ...] = ()
     uri: str | None = None
     step: int | None = None
+    answered: bool = True
+    """False: nobody could be asked."""
 
     def environment(self) -> dict[str, str]:
         """What the command is told."""
@@ -75,7 +77,7 @@ async def ask_resume_point(link: BusLink, settings: JobSettings, inputs: Inputs)
                 return ResumePoint(mode="cold", reasons=(f"first attempt without any checkpoint ({error.message})",))
             if waited > settings.resume_deadline_s:
                 message = f"nobody said where to continue for {waited:.0f} s: {error.message}"
-                return ResumePoint(mode="refused", reasons=(message,))
+                return ResumePoint(mode="refused", reasons=(message,), answered=False)
             if not said:
                 _log.warning("%s; waiting up to %.0f s", error.message, settings.resume_deadline_s)
                 said = True

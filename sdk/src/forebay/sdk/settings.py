@@ -44,6 +44,55 @@ class JobSettings(BaseModel):
     """Room that the output folder must have before the command is started."""
 
 
+class PodSettings(BaseModel):
+    """One pod of a job, as our containers in it see it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    home: Path
+    """Our own containers' folder: the outbox."""
+    project: Id
+    job: Id
+    run_dir: Path
+    """Shared with the training container: the shim, the resume decision."""
+    output: Path
+    checkpoints: Path
+    inputs: Path
+    nats_url: str
+    nkey_file: Path | None = None
+    trainer: str | None = None
+    """`lerobot`: its saves are finished when `last` moves."""
+    pod: str = ""
+    pod_uid: str = ""
+    node: str = ""
+    index: int = Field(default=0, ge=0)
+    """Rank of this pod in a gang; only rank 0 speaks about checkpoints."""
+    failures: int = Field(default=0, ge=0)
+    ignored_failures: int = Field(default=0, ge=0)
+    """Pods of this rank that failed before, counted and not counted as attempts."""
+    termination_log: Path = Path("/dev/termination-log")
+    bus_deadline_s: float = 20.0
+    resume_deadline_s: float = 300.0
+    verify_deadline_s: float = 30.0
+
+    def as_job(self, attempt: int) -> JobSettings:
+        """The same job in the words of the agent on a machine."""
+        return JobSettings(
+            home=self.home,
+            project=self.project,
+            job=self.job,
+            attempt=attempt,
+            attempt_dir=self.output / ".forebay" / f"attempt-{attempt}",
+            output=self.checkpoints.parent,
+            inputs=self.inputs,
+            nats_url=self.nats_url,
+            nkey_file=self.nkey_file,
+            bus_deadline_s=self.bus_deadline_s,
+            resume_deadline_s=self.resume_deadline_s,
+            verify_deadline_s=self.verify_deadline_s,
+        )
+
+
 class PlaceSettings(BaseModel):
     """Where this installation is, for a process outside of any job."""
 
@@ -91,6 +140,10 @@ def inside_job(environ: Mapping[str, str] | None = None) -> bool:
 
 def job_settings(environ: Mapping[str, str] | None = None) -> JobSettings:
     return load_settings(JobSettings, environ)
+
+
+def pod_settings(environ: Mapping[str, str] | None = None) -> PodSettings:
+    return load_settings(PodSettings, environ)
 
 
 def place_settings(environ: Mapping[str, str] | None = None) -> PlaceSettings:

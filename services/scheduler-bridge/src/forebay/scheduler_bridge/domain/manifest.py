@@ -29,7 +29,7 @@ from forebay.scheduler_bridge.domain.pod_parts import (
     watch_container,
     wrapped,
 )
-from forebay.scheduler_bridge.domain.pod_volumes import Input, Storage, storage_of
+from forebay.scheduler_bridge.domain.pod_volumes import Input, Storage, service_uris, storage_of
 from forebay.scheduler_bridge.domain.project import ProjectFile, pool_path
 from forebay.scheduler_bridge.domain.shm import shm_needed
 from forebay.scheduler_bridge.domain.specification import parameter_variable, placed_words, spec_digest, words_of
@@ -89,7 +89,7 @@ def pod_annotations(submission: Submission, pins: Sequence[PinnedInput], site: S
         layout.pin_annotation(item.kind, item.name): paths.get(f"{item.kind}:{item.name}") or layout.UNPINNED
         for item in inputs_of(spec)
     }
-    annotations[layout.INPUTS] = canonical_json(_told_to_agent(spec, pins, site)).decode()
+    annotations[layout.INPUTS] = canonical_json(_told_to_agent(submission, pins, site)).decode()
     return annotations
 
 
@@ -101,7 +101,8 @@ def checkpoint_folder(spec: JobSpec) -> str:
     return (run.checkpoints if run else None) or layout.CHECKPOINT_DIR
 
 
-def _told_to_agent(spec: JobSpec, pins: Sequence[PinnedInput], site: Site) -> Json:
+def _told_to_agent(submission: Submission, pins: Sequence[PinnedInput], site: Site) -> Json:
+    spec = submission.spec
     run = lerobot_run(words_of(spec))
     places = {f"{item.kind}:{item.name}": item.directory for item in inputs_of(spec)}
     compatibility = Compatibility(
@@ -120,6 +121,8 @@ def _told_to_agent(spec: JobSpec, pins: Sequence[PinnedInput], site: Site) -> Js
         "shm_needed": shm_needed(spec),
         "free_bytes": site.project.preflight.free_bytes,
         "skip": list(site.project.preflight.skip),
+        "data_kinds": list(site.project.data.kinds) if site.project.data else [],
+        "uris": service_uris(site.project, submission.job),
         "output_dir": run.output_dir if run else None,
     }
 

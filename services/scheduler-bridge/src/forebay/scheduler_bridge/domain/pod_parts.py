@@ -94,10 +94,8 @@ def prepare_container(agent: AgentImage, attended: Attended, storage: Storage) -
 
 def watch_container(agent: AgentImage, attended: Attended, storage: Storage) -> Json:
     """Outlives the training container by the time it takes to tell the last checkpoint."""
-    # The data is not its business; what it watches it only reads.
-    watched = [
-        {**item, "readOnly": True} for item in storage.ours if "subPathExpr" not in item and _holds(item, attended)
-    ]
+    # The data is not its business. Beside the outputs it notes what it has announced.
+    watched = [item for item in storage.ours if "subPathExpr" not in item and _holds(item, attended)]
     return {
         "name": WATCH,
         "restartPolicy": "Always",

@@ -107,6 +107,18 @@ def job_folder(claim: Claim, project: ProjectFile, job: str, folder: str) -> str
     return "/".join(part for part in (claim.sub_path, project.project, job, folder) if part)
 
 
+def service_uris(project: ProjectFile, job: str) -> dict[str, str]:
+    """Folder of the container -> how the services find the same folder, where a claim's root says so."""
+    folders = [(OUTPUT_DIR, project.outputs, "output")]
+    folders.append((CHECKPOINT_DIR, project.checkpoints or project.outputs, "checkpoints"))
+    found = {}
+    for directory, claim, folder in folders:
+        if claim is not None and claim.root is not None:
+            root = claim.root.removeprefix("file://").rstrip("/")
+            found[directory] = f"file://{root}/{job_folder(claim, project, job, folder)}"
+    return found
+
+
 def _own(mounts: Iterable[PlacedMount]) -> tuple[list[Json], list[Json]]:
     """The job's own mounts; the same source twice is one volume, mounted twice."""
     volumes: dict[str, Json] = {}

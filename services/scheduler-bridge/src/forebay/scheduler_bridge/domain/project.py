@@ -70,13 +70,16 @@ class Claim(_File):
 
     pvc: ObjectName
     sub_path: SubPath = ""
+    root: str | None = None
+    """The claim's own root as the services see it: a path, or `file:///…`. None: under the path of the container."""
 
 
 class DataPool(Claim):
-    """Where dataset versions lie: the claim, and the root that the bus calls it by."""
+    """Where dataset versions lie; `root` is how the root of a pinned version begins."""
 
     root: str = "/"
-    """The pool's root as `root` of a pinned version begins: a path, or `file:///…`."""
+    kinds: tuple[str, ...] = ()
+    """File systems it may be mounted as (`fuse.juicefs`, `nfs4`); empty: any that holds data."""
 
 
 class MountPermissions(_File):

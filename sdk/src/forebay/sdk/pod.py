@@ -1,0 +1,235 @@
+"""Our two containers in a training pod: `prepare` before the command, `watch` beside it.
+
+`prepare` checks everything, asks where to continue and leaves the shim; a failed check
+ends it with that check's exit code. `watch` announces checkpoints until the pod ends.
+Neither holds the command back for the bus: events wait in the pod's outbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from forebay.contracts.body import EventBody
+from forebay.contracts.envelope import Event
+from forebay.contracts.identifiers import stable_id
+from forebay.contracts.parts import Part, Source
+from forebay.contracts.reasons import Reason
+from forebay.contracts.v1.jobs import PreflightReported
+from forebay.runtime.errors import Unreachable
+from forebay.sdk import pod_checks as judge
+from forebay.sdk.announcing import SaveAnnouncer
+from forebay.sdk.attempt_files import AttemptFolder
+from forebay.sdk.checkpoints import CheckpointWatcher, up_to_last
+from forebay.sdk.link import BusLink
+from forebay.sdk.outbox import outbox_of
+from forebay.sdk.pod_checks import Finding
+from forebay.sdk.pod_probes import PodInputs, checkpoint_findings, look
+from forebay.sdk.pod_report import masked, termination_message
+from forebay.sdk.resume import ResumePoint, ask_resume_point
+from forebay.sdk.settings import PodSettings
+from forebay.sdk.shim import START, exports
+
+_log = logging.getLogger(__name__)
+_POLL_S = 2.0
+_REPORT_S = 5.0
+"""How long `prepare` tries to get its report out; what is left the side-car sends."""
+
+
+class Pod:
+    """One pod of one attempt."""
+
+    def __init__(self, settings: PodSettings, inputs: PodInputs, attempt: int) -> None:
+        self._settings = settings
+        self._attempt = attempt
+        self._source = Source(Part.AGENT, settings.project)
+        key = settings.nkey_file if settings.nkey_file and settings.nkey_file.is_file() else None
+        self._link = BusLink(settings.nats_url, key, outbox_of(settings.home, self._source))
+        job = settings.as_job(attempt)
+        job.attempt_dir.mkdir(parents=True, exist_ok=True)
+        watcher = CheckpointWatcher(
+            settings.checkpoints, published=up_to_last if settings.trainer == "lerobot" else None
+        )
+        files = AttemptFolder(job.attempt_dir)
+        self._saves = SaveAnnouncer(watcher, files, settings.job, self._say, uri_of=inputs.uri_of)
+        self._saves.compatibility = inputs.compatibility
+        self._inputs = inputs
+        self._job = job
+
+    def _say(self, body: EventBody, *identity: object) -> None:
+        event_id = stable_id(body.event, self._settings.project, *identity)
+        event: Event[EventBody] = Event(
+            id=event_id, source=self._source, project=self._settings.project, body=body, correlation=self._settings.job
+        )
+        self._link.outbox.append([event])
+        self._link.wake()
+
+    async def prepare(self) -> int:
+        """Check, ask, report; returns the exit code."""
+        started = time.perf_counter()
+        async with self._link:
+            if self._attempt > 1 and self._settings.index == 0:
+                await self._saves.announce(self._attempt - 1, final=True)
+            findings = [
+                *await asyncio.to_thread(look, self._inputs, self._settings),
+                *judge.judge_bus(await self._bus()),
+            ]
+            point, about_resume = await self._resume()
+            findings = list(masked([*findings, *about_resume]))
+            code = judge.exit_code_of(findings)
+            if code == 0:
+                self._leave(point)
+            self._report(findings, code, time.perf_counter() - started)
+            await self._link.drain(_REPORT_S)
+        return code
+
+    async def _bus(self) -> str | None:
+        try:
+            async with asyncio.timeout(_REPORT_S):
+                await self._link.client()
+        except Unreachable as error:
+            return error.message
+        except TimeoutError:
+            return "the bus does not answer"
+        return None
+
+    async def _resume(self) -> tuple[ResumePoint, list[Finding]]:
+        await self._link.drain(self._settings.bus_deadline_s if self._attempt > 1 else _REPORT_S)
+        point = await ask_resume_point(self._link, self._job, self._inputs)
+        said = "; ".join(point.reasons)
+        _log.info("resume point: %s (%s)", point.mode, said)
+        if point.mode == "refused":
+            code = judge.RESUME_REFUSED if point.answered else judge.RESUME_UNKNOWN
+            reason = Reason.RESUME_REFUSED if point.answered else Reason.RESUME_UNKNOWN
+            message = said or "no usable checkpoint exists and a cold start was not allowed"
+            return point, [judge.failed("resume", reason, message, code)]
+        if point.uri is None:
+            return point, []
+        folder = self._inputs.folder_of(point.uri)
+        point = replace(point, uri=folder.as_uri())
+        return point, list(checkpoint_findings(folder, lerobot=self._settings.trainer == "lerobot"))
+
+    def _leave(self, point: ResumePoint) -> None:
+        """What the shim needs, in the folder that all containers share."""
+        variables = point.environment() | {"FOREBAY_ATTEMPT": str(self._attempt)}
+        if "FOREBAY_RESUME_FROM" not in variables and self._inputs.output_dir and self._settings.index == 0:
+            set_aside(Path(self._inputs.output_dir), self._attempt)
+        run = self._settings.run_dir
+        _write(run / "resume.env", exports(variables))
+        _write(run / "attempt.json", json.dumps({"attempt": self._attempt, "mode": point.mode}))
+        _write(run / "start.sh", START, mode=0o755)
+
+    def _report(self, findings: Sequence[Finding], code: int, seconds: float) -> None:
+        checks = tuple(item.check for item in findings)
+        for check in checks:
+            _log.info("preflight %s: %s: %s", check.status, check.name, check.message)
+        with contextlib.suppress(OSError):
+            message = termination_message(checks, attempt=self._attempt, exit_code=code)
+            self._settings.termination_log.write_bytes(message)
+        if self._settings.index == 0:
+            body = PreflightReported(
+                job=self._settings.job, attempt=self._attempt, checks=checks, seconds=round(seconds, 3)
+            )
+            self._say(body, self._settings.job, self._attempt)
+
+    async def watch(self, stop: asyncio.Event) -> int:
+        """Announce saves until told to stop, then the last ones."""
+        async with self._link:
+            delivery = asyncio.create_task(self._link.deliver_for_ever())
+            while not stop.is_set():
+                if self._settings.index == 0:
+                    await self._saves.announce(self._attempt)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_POLL_S):
+                        await stop.wait()
+            if self._settings.index == 0:
+                await self._saves.announce(self._attempt, final=True)
+            delivery.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await delivery
+            if left := await self._link.drain(self._settings.bus_deadline_s):
+                _log.warning("%d events could not be delivered; the next attempt announces its saves again", left)
+        return 0
+
+
+def set_aside(folder: Path, attempt: int) -> None:
+    """LeRobot refuses an output folder that exists; what an attempt without a finished save left is kept beside it."""
+    if attempt > 1 and folder.is_dir():
+        kept = folder.with_name(f"{folder.name}.before-attempt-{attempt}")
+        if not kept.exists():
+            folder.rename(kept)
+            _log.info("%s of an earlier attempt was kept as %s", folder, kept)
+
+
+def claim_attempt(settings: PodSettings) -> int:
+    """The number of this pod's attempt: one more than the pods of its rank before it.
+
+    Counted by marks on the output's volume, which outlives pods, and by the Job
+    controller's own count where that is higher; the same pod gets the same number again.
+    """
+    least = 1 + settings.failures + settings.ignored_failures
+    marks = settings.output / ".forebay" / f"pods-{settings.index}"
+    try:
+        marks.mkdir(parents=True, exist_ok=True)
+        known = {int(path.name): path.read_text(encoding="utf-8") for path in marks.iterdir() if path.name.isdigit()}
+        for number, uid in known.items():
+            if uid == settings.pod_uid:
+                return number
+        number = max(least, max(known, default=0) + 1)
+        with os.fdopen(os.open(marks / str(number), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644), "w") as file:
+            file.write(settings.pod_uid)
+    except OSError:
+        return least  # the checks say what is wrong with the output
+    return number
+
+
+async def prepare(settings: PodSettings) -> int:
+    """The init container's work."""
+    attempt = claim_attempt(settings)
+    try:
+        inputs = PodInputs.model_validate_json(settings.inputs.read_bytes())
+        pod = Pod(settings, inputs, attempt)
+    except (OSError, ValidationError) as error:
+        message = f"what the job was promised cannot be read: {error}"
+        finding = judge.failed("inputs", Reason.START_FAILED, message, judge.BAD_INPUTS)
+        if isinstance(error, OSError) and error.filename != str(settings.inputs):
+            finding = judge.judge_write_error(str(settings.output), error)
+        checks = [item.check for item in masked([finding])]
+        settings.termination_log.write_bytes(termination_message(checks, attempt=attempt, exit_code=finding.code))
+        _log.error("%s", checks[0].message)
+        return finding.code
+    return await pod.prepare()
+
+
+async def watch(settings: PodSettings) -> int:
+    """The side-car's work."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for received in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(received, stop.set)
+    try:
+        attempt = int(json.loads((settings.run_dir / "attempt.json").read_bytes())["attempt"])
+        inputs = PodInputs.model_validate_json(settings.inputs.read_bytes())
+        pod = Pod(settings, inputs, attempt)
+    except (OSError, ValueError, KeyError) as error:
+        _log.warning("nothing is watched: %s", error)
+        await stop.wait()
+        return 0
+    return await pod.watch(stop)
+
+
+def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.chmod(mode)
+    part.rename(path)

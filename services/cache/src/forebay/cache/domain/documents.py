@@ -42,6 +42,8 @@ class Warmth(msgspec.Struct, frozen=True, kw_only=True):
     origin_bytes: int = 0
     reused_bytes: int = 0
     """Verified bytes that the last warm-up found there."""
+    freed_bytes: int = 0
+    """What its last eviction gave back."""
     place: str | None = None
     adapter: str | None = None
     proof: str | None = None

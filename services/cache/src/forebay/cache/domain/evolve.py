@@ -236,7 +236,8 @@ def _judged(warmth: Warmth, body: _Judged) -> Warmth:  # noqa: PLR0911 one retur
             unused = f"nobody used it for {body.ttl_days} days; it goes first when room is needed"
             return replace(warmth, state=EXPIRED, generation=again, reason=Reason.CACHE_EXPIRED.value, message=unused)
         case said.CacheEvicted():
-            return _cold(warmth, EVICTED, Reason.CACHE_LOST.value, body.reason)
+            gone = replace(warmth, freed_bytes=body.freed_bytes)
+            return _cold(gone, EVICTED, Reason.CACHE_LOST.value, body.reason)
         case said.CacheLost():
             return _cold(warmth, LOST, body.reason.value, body.message)
         case said.CacheFailed():

@@ -14,6 +14,7 @@ from forebay.scheduler_bridge.domain.amounts import Amount
 from forebay.scheduler_bridge.domain.backend import Backend
 from forebay.scheduler_bridge.domain.cluster.decide import RECONCILE, ClusterBridge
 from forebay.scheduler_bridge.domain.cluster.documents import CLUSTER_DOCUMENTS
+from forebay.scheduler_bridge.domain.cluster.objects import PENDING, Collection
 from forebay.scheduler_bridge.domain.cluster.rules import CLUSTER_RULES
 from forebay.scheduler_bridge.domain.decide import LocalBridge
 from forebay.scheduler_bridge.domain.documents import DOCUMENTS
@@ -75,17 +76,23 @@ async def _on_cluster(settings: BridgeSettings) -> None:
     from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi  # noqa: PLC0415 as said above
     from forebay.scheduler_bridge.adapters.kueue_gates import KueueGates  # noqa: PLC0415 as said above
     from forebay.scheduler_bridge.adapters.list_watch import ListWatch  # noqa: PLC0415 as said above
-    from forebay.scheduler_bridge.workers.observe import Observer  # noqa: PLC0415 as said above
+    from forebay.scheduler_bridge.adapters.queue_positions import QueuePositions  # noqa: PLC0415 as said above
+    from forebay.scheduler_bridge.workers.observe import Observer, Watcher  # noqa: PLC0415 as said above
     from forebay.scheduler_bridge.workers.reconcile import Reconciler  # noqa: PLC0415 as said above
 
     sites = read_sites(settings)
     async with await KubernetesApi.connect(settings.kubeconfig) as api:
+
+        def watch(collection: Collection) -> Watcher:
+            asked = collection.kind == PENDING
+            return QueuePositions(api, collection.path) if asked else ListWatch(api, collection.path)
+
         await run_service(
             definition(ClusterBridge(rules=CLUSTER_RULES, sites=sites)),
             settings,
             {RECONCILE: Reconciler(api, sites, KueueGates(api))},
             concurrency={RECONCILE: settings.cluster_concurrency},
-            companions=[Observer(lambda collection: ListWatch(api, collection.path))],
+            companions=[Observer(watch)],
         )
 
 

@@ -23,6 +23,7 @@ from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.facts import fact_of, is_troubled
 from forebay.scheduler_bridge.domain.cluster.objects import (
     COLLECTIONS,
+    PENDING,
     Collection,
     Json,
     digest_of,
@@ -130,13 +131,15 @@ class Observer:
         if owner is None:
             owner = next((self._owners[one] for one in owner_uids(item) if one in self._owners), None)
         if owner is None:
-            if not gone:
+            if not gone and item["kind"] != PENDING:  # a place is told again soon
                 self._adopt_later(item, owner_uids(item))
             return
         await self._offers.put((owner, item, gone, ""))
         if gone:
             self._owners.pop(uid, None)
             return
+        if item["kind"] == PENDING:
+            return  # nothing belongs to a place in a queue
         self._owners[uid] = owner
         for place_ in self._surroundings(item):
             self._used[place_].add(owner)

@@ -7,9 +7,10 @@ from typing import Any
 from forebay.contracts.v1 import jobs
 from forebay.runtime.machine import Emit
 from forebay.scheduler_bridge.domain.cluster.fold import OBJECT
-from forebay.scheduler_bridge.domain.cluster.objects import Json, condition_of, digest_of, label_of, uid_of
+from forebay.scheduler_bridge.domain.cluster.objects import PENDING, Json, condition_of, digest_of, label_of, uid_of
 
 _SOURCES = {
+    PENDING: "kueue",
     "Workload": "kueue",
     "ClusterQueue": "kueue",
     "LocalQueue": "kueue",
@@ -53,6 +54,8 @@ def headline(item: Json) -> tuple[str, str]:
     """(reason, message) of an object for a line of history; its whole state is kept beside it."""
     if item["kind"] == "Event":
         return str(item.get("reason") or "Event"), str(item.get("message") or "")
+    if item["kind"] == PENDING:
+        return "Position", f"about place {item['positionInClusterQueue'] + 1} in its queue"
     status = item.get("status") or {}
     if item["kind"] == "Pod":
         found = _pod_headline(status)

@@ -32,6 +32,8 @@ class Collection:
     """Not every cluster serves it (Kueue)."""
 
 
+PENDING = "PendingWorkload"
+"""A workload's place in its queue, as Kueue's visibility API tells it."""
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 COLLECTIONS: tuple[Collection, ...] = (
     Collection(kind="Job", path="/apis/batch/v1/jobs"),
@@ -42,6 +44,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     Collection(kind="Workload", path=f"{KUEUE}/workloads", optional=True),
     Collection(kind="ClusterQueue", path=f"{KUEUE}/clusterqueues", namespaced=False, optional=True),
     Collection(kind="LocalQueue", path=f"{KUEUE}/localqueues", optional=True),
+    Collection(kind=PENDING, path="/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues", optional=True),
 )
 
 
@@ -215,6 +218,10 @@ def _claim(item: Mapping[str, Any]) -> Json:
     }
 
 
+def _pending(item: Mapping[str, Any]) -> Json:
+    return _pick(item, ("positionInClusterQueue",))
+
+
 def _anything(item: Mapping[str, Any]) -> Json:
     return _pick(item, ("spec", "status"))
 
@@ -228,6 +235,7 @@ _SHAPES: dict[str, Callable[[Mapping[str, Any]], Json]] = {
     "ClusterQueue": _queue,
     "LocalQueue": _queue,
     "PersistentVolumeClaim": _claim,
+    PENDING: _pending,
 }
 _RESTLESS = frozenset({"lastHeartbeatTime", "lastProbeTime", "managedFields", "observedGeneration"})
 """They move although nothing has happened."""

@@ -1,0 +1,1 @@
+"""The verdict on Kubernetes: facts, the grammar of messages, and rules. Pure functions throughout."""

@@ -1,0 +1,142 @@
+"""From a pod's volumes to what is behind them: claim, volume, and the pod that serves the mount (JuiceFS CSI, Fluid)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes.facts import (
+    Facts,
+    Object,
+    is_true,
+    items_at,
+    labels_of,
+    moment,
+    name_of,
+    namespace_of,
+    part,
+    text_at,
+)
+from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read_event
+from forebay.scheduler_bridge.domain.kubernetes.subjects import is_mount_pod
+from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause, Message, finding
+
+RULE = "mount-pod@1"
+
+
+def claims(facts: Facts, pod: Object) -> Iterator[tuple[str, str, Object | None]]:
+    """(volume of the pod, claim's name, the claim where it is known)."""
+    for volume in items_at(pod, "spec", "volumes"):
+        name = text_at(volume, "persistentVolumeClaim", "claimName")
+        if not name and part(volume, "ephemeral") is not None:
+            name = f"{name_of(pod)}-{text_at(volume, 'name')}"
+        if name:
+            yield text_at(volume, "name"), name, facts.find("PersistentVolumeClaim", namespace_of(pod), name)
+
+
+def mount_pods(facts: Facts, pod: Object) -> Iterator[tuple[str, Object]]:
+    """(claim, mount pod) for every volume of the pod that another pod serves on the same node."""
+    candidates = [one for one in facts.all("Pod") if is_mount_pod(one)]
+    if not candidates:
+        return
+    for _, claim_name, claim in claims(facts, pod):
+        volume = text_at(claim, "spec", "volumeName") if claim else ""
+        handle = _handle(facts, volume)
+        for one in candidates:
+            if _serves(one, volume, handle, claim_name) and _on_the_same_node(one, pod):
+                yield claim_name, one
+
+
+def _handle(facts: Facts, volume: str) -> str:
+    found = facts.find("PersistentVolume", "", volume) if volume else None
+    return text_at(found, "spec", "csi", "volumeHandle") if found else ""
+
+
+def _serves(mount: Object, volume: str, handle: str, claim: str) -> bool:
+    labels = labels_of(mount)
+    ids = {
+        labels.get("volume-id"),
+        labels.get("juicefs-uniqueid"),
+        text_at(mount, "metadata", "annotations", "juicefs-uniqueid"),
+    }
+    if (volume and volume in ids) or (handle and handle in ids):
+        return True
+    if labels.get("release") == claim or name_of(mount).startswith(f"{claim}-fuse"):
+        return True
+    return bool(volume) and f"-{volume}-" in f"{name_of(mount)}-"
+
+
+def _on_the_same_node(mount: Object, pod: Object) -> bool:
+    here, there = text_at(pod, "spec", "nodeName"), text_at(mount, "spec", "nodeName")
+    return not here or not there or here == there
+
+
+def blocked_mount(facts: Facts, pod: Object, own: list[tuple[Object, Seen | None]]) -> Seen | None:
+    """The mount pod that is not running, with its own reason. `own`: what was found about each mount pod."""
+    for claim, mount in mount_pods(facts, pod):
+        if is_true(mount, "Ready") or (
+            text_at(mount, "status", "phase") == "Running" and not items_at(mount, "status", "conditions")
+        ):
+            continue
+        seen = next((found for one, found in own if one is mount), None)
+        phase = text_at(mount, "status", "phase") or "not running"
+        said = seen.finding.sentence if seen else "nothing says why"
+        node = text_at(pod, "spec", "nodeName") or text_at(mount, "spec", "nodeName")
+        return Seen(
+            finding=finding(
+                Cause.VOLUME_MOUNT,
+                f"the mount pod {namespace_of(mount)}/{name_of(mount)}, which serves the claim {claim}, is {phase}: {said}",
+                f"{RULE}/{seen.finding.rule}" if seen else RULE,
+                reason=Reason.MOUNT_POD_PENDING,
+                layer=Layer.VOLUME,
+                next_action=f"mend the mount pod: {seen.finding.next_action}"
+                if seen
+                else "look at the mount pod with `kubectl describe`",
+                need=seen.finding.need if seen else None,
+                where=node or None,
+                weight=9,
+            ),
+            since=(seen.since if seen else None) or moment(text_at(mount, "metadata", "creationTimestamp")),
+            evidence=seen.evidence if seen else (),
+        )
+    return None
+
+
+def unbound_claim(facts: Facts, pod: Object) -> Seen | None:
+    """What is known about a claim of the pod that is not bound: its own event says more than the scheduler."""
+    for _, name, claim in claims(facts, pod):
+        if claim is None:
+            continue
+        phase = text_at(claim, "status", "phase")
+        if phase == "Lost":
+            said = f"the claim {name} has lost its volume"
+            lost = finding(Cause.VOLUME_UNBOUND, said, "claim-lost@1", need=name, weight=14)
+            return Seen(
+                finding=lost,
+                evidence=(Message(where="condition", reason="ClaimLost", text=said, object=f"PVC {name}"),),
+            )
+        if phase in {"Bound", ""} and not text_at(claim, "metadata", "deletionTimestamp"):
+            continue
+        for event in reversed(facts.about(claim)):
+            seen = read_event(event)
+            if seen.finding.cause is Cause.VOLUME_UNBOUND:
+                return seen.but(sentence=f"the claim {name} is not bound: {event.message}", need=name, weight=24)
+        said = f"the claim {name} is {phase or 'being deleted'}"
+        return Seen(
+            finding=finding(Cause.VOLUME_UNBOUND, said, "claim-unbound-object@1", need=name, weight=46),
+            since=moment(text_at(claim, "metadata", "creationTimestamp")),
+            evidence=(Message(where="condition", reason=phase, text=said, object=f"PVC {name}"),),
+        )
+    return None
+
+
+def claim_of(facts: Facts, pod: Object, seen: Seen) -> Seen:
+    """The same finding with the claim's name where only the volume's was said."""
+    text = " ".join(message.text for message in seen.evidence)
+    for volume, name, claim in claims(facts, pod):
+        backing = text_at(claim, "spec", "volumeName") if claim else ""
+        if (backing and f'"{backing}"' in text) or f"[{volume}]" in text:
+            return seen.but(
+                need=seen.finding.need or f"claim {name}", sentence=f"{seen.finding.sentence} (claim {name})"
+            )
+    return seen

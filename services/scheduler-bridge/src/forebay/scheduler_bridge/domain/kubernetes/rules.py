@@ -1,0 +1,126 @@
+"""What a rule about messages is: a name, a version, when it speaks and what it says.
+
+Rules are data. `pattern` makes one from a regular expression over the text; named groups fill
+the sentence and the fields `need`, `have` and `place`. The tables stand in `rules_*.py`, in
+order of decisiveness; `classify.py` asks them one after the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause, Finding, Fits, Message, finding
+
+_UNNAMED = {
+    "image": "the image",
+    "volume": "a volume",
+    "queue": "the queue",
+    "name": "what the message names",
+    "check": "a check",
+    "webhook": "a webhook",
+    "place": "its node",
+    "need": "what was asked",
+    "have": "what there is",
+    "limit": "the limit",
+    "what": "it",
+    "driver": "the storage driver",
+    "gate": "a gate",
+}
+_ESCAPED = re.compile(r'\\"')
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A message with its text made flat: one line, quotes as they were meant."""
+
+    message: Message
+    flat: str
+    token: str
+    """The reason in small letters without spaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRule:
+    """One small versioned judgement about one message. Raise `version` whenever it may answer differently."""
+
+    name: str
+    version: int
+    judge: Callable[[Text, str], Finding | None]
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+def flatten(message: Message) -> Text:
+    """The message in the form that rules look at."""
+    flat = " ".join(_ESCAPED.sub('"', message.text).split())
+    return Text(message, flat, message.reason.replace(" ", "").casefold())
+
+
+def pattern(
+    name: str,
+    cause: Cause,
+    says: str,
+    *texts: str,
+    version: int = 1,
+    tokens: str = "",
+    where: str = "",
+    kind: str = "",
+    unless: str = "",
+    do: str | None = None,
+    code: Reason | None = None,
+    layer: Layer | None = None,
+    fits: Fits = "unknown",
+    weight: int = 50,
+    either: bool = False,
+) -> MessageRule:
+    """A rule that speaks when its conditions hold.
+
+    `texts`: any of these expressions is found in the text. `tokens`: the reason is one of these words.
+    `kind`: an expression for the object. `either`: text or token is enough, otherwise both must hold.
+    """
+    compiled = tuple(re.compile(text, re.IGNORECASE) for text in texts)
+    words = frozenset(tokens.casefold().split())
+    places = frozenset(where.split())
+    about = re.compile(kind, re.IGNORECASE) if kind else None
+    never = re.compile(unless, re.IGNORECASE) if unless else None
+
+    def judge(text: Text, rule: str) -> Finding | None:
+        if places and text.message.where not in places:
+            return None
+        if about is not None and not about.search(text.message.object):
+            return None
+        if never is not None and never.search(text.flat):
+            return None
+        match = next((found for one in compiled if (found := one.search(text.flat))), None)
+        by_token = text.token in words
+        if either:
+            if match is None and not by_token:
+                return None
+        elif (compiled and match is None) or (words and not by_token):
+            return None
+        groups = {key: value for key, value in (match.groupdict() if match else {}).items() if value}
+        shown = _UNNAMED | {key: _tidy(value) for key, value in groups.items()}
+        return finding(
+            cause,
+            says.format(**shown),
+            rule,
+            reason=code,
+            layer=layer,
+            next_action=do.format(**shown) if do else None,
+            need=groups.get("need"),
+            have=groups.get("have"),
+            where=groups.get("place"),
+            fits=fits,
+            weight=weight,
+        )
+
+    return MessageRule(name, version, judge)
+
+
+def _tidy(value: str) -> str:
+    return value.strip(" \"'`.,;:[]")[:200]

@@ -1,0 +1,244 @@
+"""Rules for what the API server refuses: quotas, limits, policies, webhooks, permissions, names."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes.quantities import amount
+from forebay.scheduler_bridge.domain.kubernetes.rules import MessageRule, Text, pattern
+from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause, Finding, finding
+
+_EXCEEDED = re.compile(
+    r"exceeded quota:\s*(?P<name>[^,\s]+),\s*requested:\s*(?P<requested>.*?),\s*used:\s*(?P<used>.*?),\s*limited:\s*(?P<limited>[^\s\]}]+)",
+    re.IGNORECASE,
+)
+_PAIR = re.compile(r"([^=,\s]+)=([^,\s]+)")
+
+
+def _quota(text: Text, rule: str) -> Finding | None:
+    match = _EXCEEDED.search(text.flat)
+    if match is None:
+        if not re.search(r"\bexceeded quota\b", text.flat, re.IGNORECASE):
+            return None
+        return finding(Cause.QUOTA, "a ResourceQuota of the namespace is used up", rule, weight=20)
+    requested, used, limited = (_amounts(match.group(part)) for part in ("requested", "used", "limited"))
+    over = [
+        name
+        for name, value in requested.items()
+        if name in limited and value + used.get(name, Decimal(0)) > limited[name]
+    ]
+    never = [name for name in over if requested[name] > limited[name]]
+    shown = never or over or list(requested)
+    asked = _pairs(match.group("requested"))
+    have, most = _pairs(match.group("used")), _pairs(match.group("limited"))
+    numbers = "; ".join(
+        f"{name}: {asked.get(name, '?')} asked, {have.get(name, '?')} of {most.get(name, '?')} used" for name in shown
+    )
+    sentence = f"ResourceQuota {match.group('name')} leaves no room ({numbers})"
+    if never:
+        sentence += "; the request alone is larger than the quota"
+    return finding(
+        Cause.QUOTA,
+        sentence,
+        rule,
+        reason=Reason.NEVER_FITS if never else None,
+        next_action="ask for less, or have the namespace's quota raised" if never else None,
+        need=", ".join(f"{name}={asked[name]}" for name in shown if name in asked) or None,
+        have=", ".join(f"{name}={have.get(name, '?')} of {most[name]} used" for name in shown if name in most) or None,
+        where=match.group("name"),
+        fits="never" if never else "unknown",
+        weight=20,
+    )
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return {name: value.rstrip(".;") for name, value in _PAIR.findall(text)}
+
+
+def _amounts(text: str) -> dict[str, Decimal]:
+    return {name: found for name, value in _pairs(text).items() if (found := amount(value)) is not None}
+
+
+_FORBIDDEN = r"(?:is forbidden|forbidden:)"
+_MEND = "change the pod so that it meets the policy that the message names, and submit again"
+
+API_RULES: tuple[MessageRule, ...] = (
+    MessageRule("resource-quota", 1, _quota),
+    pattern(
+        "quota-needs-requests",
+        Cause.ADMISSION_DENIED,
+        "the namespace's quota {name} demands that {need} be set",
+        r"failed quota: (?P<name>[^:\s]+): must specify (?P<need>[^\]}]*)",
+        r"must specify (?P<need>(?:limits|requests)\.[\w.,/\- ]+)",
+        do="set {need} on every container, init containers too, and submit again",
+        weight=20,
+    ),
+    pattern(
+        "pod-security",
+        Cause.ADMISSION_DENIED,
+        "pod security ({name}) forbids the pod",
+        r"violates PodSecurity \"?(?P<name>[\w.:\-]+)",
+        r"podsecuritypolic",
+        r"unable to validate against any (?:pod security policy|security context constraint)",
+        do="set what the message lists in the pod's securityContext, and submit again",
+        weight=20,
+    ),
+    pattern(
+        "limit-range",
+        Cause.ADMISSION_DENIED,
+        "a LimitRange of the namespace forbids the pod ({need} asked, {have} allowed)",
+        r"(?:maximum|minimum) [\w.\-/]+ usage per \w+ is (?P<have>[\w.]+),? but (?:limit|request) is (?P<need>[\w.]+)",
+        r"(?:maximum|minimum) [\w.\-/]+ usage per \w+ is (?P<have>[\w.]+)",
+        r"[\w.\-/]+ max limit to request ratio per \w+ is (?P<have>[\w.]+)",
+        do="bring the request inside the LimitRange, or have it changed",
+        weight=20,
+    ),
+    pattern(
+        "queue-closed-at-creation",
+        Cause.QUEUE_MISCONFIG,
+        "the queue does not take the job: {name}",
+        r"(?P<name>unable to find (?:job )?queue[^.]*)",
+        r"(?P<name>can only submit \w+ to queue with state `?Open`?[^.]*)",
+        r"(?P<name>queue[s.\w]* \"?[\w.\-]+\"? (?:is|status is) `?clos\w+)",
+        code=Reason.QUEUE_STOPPED,
+        weight=20,
+    ),
+    pattern(
+        "webhook-down",
+        Cause.OTHER,
+        "the webhook {webhook}, which must be asked, does not answer",
+        r"failed calling webhook \"?(?P<webhook>[\w.\-]+)",
+        r"failed to call webhook",
+        r"no endpoints available for service \"?(?P<webhook>[\w.\-]*webhook[\w.\-]*)",
+        code=Reason.WEBHOOK_UNAVAILABLE,
+        layer=Layer.JOB_OBJECT,
+        do="look at the webhook's pods and certificate; creating the object is tried again",
+        weight=20,
+    ),
+    pattern(
+        "webhook-denied",
+        Cause.ADMISSION_DENIED,
+        "the admission webhook {webhook} denied the object",
+        r"admission webhook \"?(?P<webhook>[\w.\-]+)\"? (?:denied|does not support|rejected)",
+        do=_MEND,
+        weight=20,
+    ),
+    pattern(
+        "admission-policy",
+        Cause.ADMISSION_DENIED,
+        "the admission policy {name} denied the object",
+        r"validatingadmissionpolicy '?(?P<name>[\w.\-]+)'? .*denied",
+        r"mutatingadmissionpolicy '?(?P<name>[\w.\-]+)'?",
+        r"(?:denied|blocked) (?:by|due to)(?: the)?(?: following)? polic(?:y|ies) ?(?P<name>[\w.\-]*)",
+        do=_MEND,
+        weight=20,
+    ),
+    pattern(
+        "rbac",
+        Cause.PERMISSION,
+        "{name} may not do this: {what}",
+        r"user \"?(?P<name>[^\"\s]+)\"? (?P<what>cannot \w+ (?:resource )?\"?[\w./\-]+\"?)",
+        r"(?P<what>(?:is )?not authorized to perform[:\s]+\S+)",
+        r"(?P<what>attempting to grant RBAC permissions not currently held)",
+        where="apiError event condition jobCondition",
+        unless=r"volume|pull",
+        do="grant the missing verb to that identity (Role and RoleBinding)",
+        weight=20,
+    ),
+    pattern(
+        "unauthorized",
+        Cause.PERMISSION,
+        "the API server does not accept the credentials",
+        r"^\W*(?:unauthorized|you must be logged in|the server has asked for the client to provide credentials)",
+        r"(?:token|certificate)[\w ]* (?:has )?expired",
+        where="apiError",
+        weight=20,
+    ),
+    pattern(
+        "unauthorized-token",
+        Cause.PERMISSION,
+        "the API server does not accept the credentials",
+        tokens="Unauthorized",
+        where="apiError",
+    ),
+    pattern(
+        "service-account-missing",
+        Cause.CONFIG,
+        "the service account {name} does not exist",
+        r"error looking up service account (?P<name>[\w./\-]+)",
+        r"serviceaccounts? \"(?P<name>[^\"]+)\" not found",
+        code=Reason.CONFIG_MISSING,
+        layer=Layer.JOB_OBJECT,
+        do="create the service account {name}, or correct its name in the job",
+        weight=20,
+    ),
+    pattern(
+        "priority-class-missing",
+        Cause.CONFIG,
+        "the priority class {name} does not exist",
+        r"no PriorityClass with name (?P<name>[\w.\-]+) was found",
+        r"(?:workload)?priorityclass(?:es)?(?:[.\w\-]*) \"?(?P<name>[\w.\-]+)\"? (?:not found|doesn't exist|does not exist)",
+        code=Reason.CONFIG_MISSING,
+        layer=Layer.JOB_OBJECT,
+        weight=20,
+    ),
+    pattern(
+        "name-taken",
+        Cause.OTHER,
+        "an object of that name exists already: {name}",
+        r"\"(?P<name>[^\"]+)\" already exists",
+        where="apiError event",
+        code=Reason.NAME_CONFLICT,
+        layer=Layer.JOB_OBJECT,
+        do="look at the existing object: ours is adopted, a foreign one needs another name",
+        weight=20,
+    ),
+    pattern(
+        "spec-invalid",
+        Cause.CONFIG,
+        "the API server finds the object invalid: {what}",
+        r"is invalid: (?P<what>.{1,200})",
+        r"(?P<what>(?:invalid value|required value|unsupported value|field is immutable)[^;]{0,160})",
+        r"(?P<what>no matches for kind [^;]{1,120})",
+        r"(?P<what>(?:unknown|strict decoding error: unknown) field [^;]{1,120})",
+        where="apiError",
+        layer=Layer.JOB_OBJECT,
+        weight=20,
+    ),
+    pattern(
+        "forbidden",
+        Cause.ADMISSION_DENIED,
+        "the cluster refuses to create the object",
+        r"(?:pods?|jobs?(?:\.batch)?|persistentvolumeclaims?|workloads?[\w.]*|services?|podgroups?[\w.]*) \"?[\w.\-/]*\"? "
+        + _FORBIDDEN,
+        r"error creating: .*" + _FORBIDDEN,
+        r"because it is being terminated",
+        unless=r"pull|volume \"",
+        weight=25,
+    ),
+    pattern(
+        "api-timeout",
+        Cause.TIMEOUT,
+        "the API server did not answer in time; whether it did what was asked is not known",
+        r"request did not complete within (?:the )?requested timeout",
+        r"(?:etcdserver|etcd): .*(?:timed out|timeout)",
+        r"gateway time-?out",
+        r"context deadline exceeded|client\.timeout|i/o timeout|tls handshake timeout",
+        where="apiError",
+        layer=Layer.JOB_OBJECT,
+        do="read the object before trying again: it may exist",
+        weight=20,
+    ),
+    pattern(
+        "api-unreachable",
+        Cause.OTHER,
+        "the API server cannot be reached or asks for patience",
+        r"too old resource version|too many requests|connection refused|etcdserver|leader changed|service unavailable|internal ?error",
+        where="apiError",
+        layer=Layer.JOB_OBJECT,
+        do="nothing: it is tried again with a growing delay",
+        weight=40,
+    ),
+)

@@ -1,0 +1,167 @@
+"""What a verdict is about: a job with all that belongs to it. Pods and workloads of nobody known stand for themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.scheduler_bridge.domain.kubernetes.facts import (
+    Facts,
+    Object,
+    Said,
+    kind_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    owns,
+)
+
+JOB_KINDS = (
+    "Job",
+    "JobSet",
+    "TrainJob",
+    "RayJob",
+    "RayCluster",
+    "PyTorchJob",
+    "MPIJob",
+    "TFJob",
+    "XGBoostJob",
+    "PaddleJob",
+    "JAXJob",
+    "AppWrapper",
+    "LeaderWorkerSet",
+    "StatefulSet",
+    "Deployment",
+)
+_MOUNT_NAMES = frozenset({"juicefs-mount", "juicefs-csi-mount"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One job (or lone pod, workload, group) and what belongs to it."""
+
+    facts: Facts
+    root: Object | None = None
+    jobs: tuple[Object, ...] = ()
+    """The root and the jobs below it."""
+    workloads: tuple[Object, ...] = ()
+    pods: tuple[Object, ...] = ()
+    groups: tuple[Object, ...] = ()
+    events: tuple[Said, ...] = ()
+    """What was said about the root and the jobs below it, or about something that is not among the objects."""
+    answers: tuple[Object, ...] = ()
+    """Errors of the API server."""
+    label: str = ""
+
+    @property
+    def namespace(self) -> str:
+        return next((namespace_of(one) for one in (self.root, *self.workloads, *self.pods) if one), "")
+
+
+def is_mount_pod(pod: Object) -> bool:
+    """Whether a pod only serves a mount for others (JuiceFS CSI, Fluid)."""
+    labels = labels_of(pod)
+    if labels.get("app.kubernetes.io/name") in _MOUNT_NAMES:
+        return True
+    return any(str(labels.get(name, "")).endswith("-fuse") for name in ("role", "app.kubernetes.io/component", "app"))
+
+
+def subjects(facts: Facts) -> tuple[Subject, ...]:
+    """Everything in the facts that deserves a verdict of its own, in the order of the objects."""
+    jobs, workloads, groups = facts.all(*JOB_KINDS), facts.all("Workload"), facts.all("PodGroup")
+    pods = facts.all("Pod")
+    mounts = tuple(pod for pod in pods if is_mount_pod(pod))
+    plain = tuple(pod for pod in pods if not is_mount_pod(pod)) or pods
+    found: list[Subject] = []
+    taken: set[int] = set()
+    for root in jobs:
+        if any(owns(other, root) for other in jobs):
+            continue
+        family = _family(root, jobs)
+        mine = tuple(pod for pod in plain if any(owns(one, pod) for one in family))
+        ours = tuple(
+            one for one in workloads if any(owns(job, one) for job in family) or any(owns(pod, one) for pod in mine)
+        )
+        grouped = tuple(one for one in groups if any(owns(job, one) for job in family))
+        mine += tuple(pod for pod in plain if pod not in mine and any(_in_group(pod, one) for one in grouped))
+        taken.update(id(one) for one in (*family, *mine, *ours, *grouped))
+        said = tuple(event for one in (*family, *ours) for event in facts.about(one))
+        found.append(
+            Subject(
+                facts=facts,
+                root=root,
+                jobs=family,
+                workloads=ours,
+                pods=mine,
+                groups=grouped,
+                events=said,
+                label=label(root),
+            )
+        )
+    found += _loose(facts, taken, plain)
+    refused = [
+        Subject(facts=facts, answers=(answer,), label=f"API answer {place}")
+        for place, answer in enumerate(facts.refusals, 1)
+    ]
+    if not found and not refused:
+        found = _unattached(facts, {label(pod) for pod in mounts})
+    return (*found, *refused)
+
+
+def _family(root: Object, jobs: tuple[Object, ...]) -> tuple[Object, ...]:
+    family = [root]
+    for one in family:
+        family += [job for job in jobs if owns(one, job) and not any(job is known for known in family)]
+    return tuple(family)
+
+
+def _in_group(pod: Object, group: Object) -> bool:
+    annotations = pod.get("metadata", {}).get("annotations") or {}
+    names = {
+        annotations.get("scheduling.k8s.io/group-name"),
+        annotations.get("pod-group-name"),
+        labels_of(pod).get("pod-group.scheduling.sigs.k8s.io"),
+        labels_of(pod).get("scheduling.x-k8s.io/pod-group"),
+    }
+    return namespace_of(pod) == namespace_of(group) and name_of(group) in names
+
+
+def _loose(facts: Facts, taken: set[int], pods: tuple[Object, ...]) -> list[Subject]:
+    """Groups, workloads and pods whose job is not among the objects."""
+    loose_groups = [one for one in facts.all("PodGroup") if id(one) not in taken]
+    loose_workloads = [one for one in facts.all("Workload") if id(one) not in taken]
+    loose_pods = [one for one in pods if id(one) not in taken]
+    made: list[Subject] = []
+    for group in loose_groups:
+        mine = tuple(pod for pod in loose_pods if _in_group(pod, group) or owns(group, pod))
+        loose_pods = [pod for pod in loose_pods if not any(pod is one for one in mine)]
+        made.append(
+            Subject(facts=facts, root=None, pods=mine, groups=(group,), events=facts.about(group), label=label(group))
+        )
+    for workload in loose_workloads:
+        mine = tuple(pod for pod in loose_pods if owns(pod, workload))
+        loose_pods = [pod for pod in loose_pods if not any(pod is one for one in mine)]
+        made.append(
+            Subject(facts=facts, workloads=(workload,), pods=mine, events=facts.about(workload), label=label(workload))
+        )
+    made += [Subject(facts=facts, pods=(pod,), label=label(pod)) for pod in loose_pods]
+    return made
+
+
+def _unattached(facts: Facts, known: set[str]) -> list[Subject]:
+    """Only events, claims, queues or nodes were given: one verdict for each thing they are about."""
+    about: dict[str, list[Said]] = {}
+    for event in facts.events:
+        about.setdefault(f"{event.kind} {event.namespace}/{event.name}".replace(" /", " "), []).append(event)
+    made = [Subject(facts=facts, events=tuple(said), label=name) for name, said in about.items() if name not in known]
+    made += [
+        Subject(facts=facts, root=one, events=facts.about(one), label=label(one))
+        for one in facts.all("PersistentVolumeClaim", "LocalQueue", "ClusterQueue", "AdmissionCheck", "Node")
+        if label(one) not in about
+    ]
+    return made
+
+
+def label(subject: Object) -> str:
+    """Kind, namespace and name."""
+    place = f"{namespace_of(subject)}/" if namespace_of(subject) else ""
+    return f"{kind_of(subject)} {place}{name_of(subject)}"

@@ -229,3 +229,42 @@ def test_every_state_of_an_object_is_said_once() -> None:
     )
     assert before == len(world.said(jobs.PodUnschedulable)) == 1
     assert all(isinstance(item, Work) for item in world.work)
+
+
+def why(world: Cluster, job: str) -> tuple[str, str, str]:
+    """(layer, cause, sentence) as `forebay why` shows them."""
+    verdict = world.ask("why", job=job)["verdict"]
+    return verdict["layer"], verdict["cause"], verdict["message"]
+
+
+def test_the_verdict_follows_a_job_through_its_layers() -> None:
+    """Quota, then a node, then an image, then running: each in the words of whoever holds it up."""
+    world = Cluster()
+    job = submitted(world)
+    assert why(world, job)[0] == "job-object"
+    world.see(job, kube_job(job))
+    full = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a, 4 more needed"
+    waiting = condition("QuotaReserved", "False", reason="Pending", message=full, lastTransitionTime=world.stamp())
+    world.see(job, workload(job, waiting))
+    layer, cause, sentence = why(world, job)
+    assert (layer, cause) == ("quota", "QuotaExceeded")
+    assert world.job(job).queued_for == "quota"
+    admitted(world, job)
+    made = world.stamp(1)
+    message = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+    unschedulable = condition("PodScheduled", "False", reason="Unschedulable", message=message)
+    world.see(job, pod(job, "p1", made, conditions=[unschedulable]))
+    assert why(world, job)[0] == "node"
+    assert (world.job(job).state, world.job(job).queued_for) == ("QUEUED", "node")
+    waiting_image = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "nope:1"'}}
+    world.see(
+        job,
+        pod(
+            job, "p1", made, node="n1", containerStatuses=[{"name": "train", "image": "nope:1", "state": waiting_image}]
+        ),
+    )
+    assert why(world, job)[0] == "image"
+    world.see(job, pod(job, "p1", made, node="n1", **running(world.stamp(1))))
+    layer, cause, sentence = why(world, job)
+    assert (layer, cause) == ("none", "Running")
+    assert "n1" in sentence

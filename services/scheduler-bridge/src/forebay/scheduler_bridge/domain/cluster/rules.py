@@ -1,14 +1,72 @@
-"""Verdict rules of the Kubernetes backend: those of every backend, and one that reads the cluster's objects.
+"""Verdict rules of the Kubernetes backend: those of every backend, and what the cluster's objects say.
 
-What the objects say is judged by `domain/kubernetes`, the same code that
-`forebay diagnose` runs offline.
+The objects are judged by `domain/kubernetes`, the same code that `forebay diagnose`
+runs offline.
 """
 
 from __future__ import annotations
 
-from forebay.scheduler_bridge.domain.verdict import Rule
+from forebay.contracts.reasons import Layer, Reason
+from forebay.contracts.v1.jobs import Verdict
+from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis, diagnose
+from forebay.scheduler_bridge.domain.kubernetes.facts import facts_from_objects
+from forebay.scheduler_bridge.domain.verdict import Rule, Situation
 from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
 
-_ONLY_LOCAL = frozenset({"local-queue"})
+_ONLY_LOCAL = frozenset({"local-queue", "process-recovering", "preflight", "process-ended"})
+_EVEN_WHILE_RUNNING = frozenset(
+    {Reason.NODE_LOST, Reason.OLD_POD_NOT_CONFIRMED_DEAD, Reason.CONTRADICTORY, Reason.MOUNT_LOST}
+)
+"""Said of a job whose process is believed to run: it may not."""
 
-CLUSTER_RULES: tuple[Rule, ...] = tuple(rule for rule in LOCAL_RULES if rule.name not in _ONLY_LOCAL)
+
+def _diagnosis(situation: Situation) -> Diagnosis | None:
+    job = situation.job
+    if not situation.objects or (job.gate != "open" and not job.attempts):
+        return None
+    return diagnose(facts_from_objects([item.object for item in situation.objects]), situation.now)
+
+
+def _trouble(situation: Situation, _: str) -> Verdict | None:
+    found = _diagnosis(situation)
+    return _verdict(situation, found) if found is not None and found.reason in _EVEN_WHILE_RUNNING else None
+
+
+def _cluster(situation: Situation, _: str) -> Verdict | None:
+    found = _diagnosis(situation)
+    return None if found is None else _verdict(situation, found)
+
+
+def _verdict(situation: Situation, found: Diagnosis) -> Verdict:
+    """With the events that carry the raw objects; the rule named is the one that judged the objects."""
+    names = {name for message in found.evidence for name in message.object.split()}
+    proof = [item.event for item in situation.objects if _name(item.object) in names]
+    return found.verdict(tuple(proof or [item.event for item in situation.objects[-1:]]))
+
+
+def _name(item: dict[str, object]) -> str:
+    metadata = item.get("metadata")
+    return str(metadata.get("name")) if isinstance(metadata, dict) else ""
+
+
+def _not_seen(situation: Situation, rule: str) -> Verdict | None:
+    """The gate is open, and nothing of the job was seen on the cluster yet."""
+    job = situation.job
+    if job.gate != "open":
+        return None
+    return Verdict(
+        layer=Layer.JOB_OBJECT,
+        cause=Reason.NOT_EVALUATED_YET,
+        message="its Job object has not been seen on the cluster yet",
+        since=job.gate_changed_at or situation.now,
+        next_action="nothing: it goes on by itself; if it stays, see that the bridge reaches the cluster",
+        rule=rule,
+    )
+
+
+CLUSTER_RULES: tuple[Rule, ...] = (
+    *(rule for rule in LOCAL_RULES if rule.name not in _ONLY_LOCAL),
+    Rule(name="cluster-trouble", version=1, rank=5, judge=_trouble),
+    Rule(name="cluster", version=1, rank=30, judge=_cluster),
+    Rule(name="cluster-unseen", version=1, rank=45, judge=_not_seen),
+)

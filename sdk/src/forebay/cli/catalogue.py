@@ -93,6 +93,11 @@ PROVIDERS: tuple[Provider, ...] = (
         },
     ),
     Provider(
+        name="mounts",
+        panel=_JOBS,
+        commands={"mounts": "Check the mounts of a job, offline."},
+    ),
+    Provider(
         name="run",
         panel=_JOBS,
         module="forebay.cli.run",

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from forebay.cli.output import AsJson, Project, ago, coloured, console, moment, plain_table, print_json, seconds
+from forebay.cli.job_files import offline_answer, show_schema
+from forebay.cli.output import AsJson, Project, ago, coloured, console, errors, moment, plain_table, print_json, seconds
 from forebay.cli.place import Place, find_place, person, run_async
 
 BRIDGE = "scheduler-bridge"
@@ -20,32 +21,57 @@ _LOOK_EVERY_S = 0.5
 _UNREACHABLE_FOR_S = 60.0
 
 
+_SUBMIT_EXAMPLES = (
+    "Examples: forebay submit examples/reach.yaml --wait · forebay submit --check job.yaml --project-file project.yaml"
+    " · forebay submit --render job.yaml"
+)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("submit", epilog="Example: forebay submit examples/reach.yaml --wait")(submit)
+    app.command("submit", epilog=_SUBMIT_EXAMPLES)(submit)
     app.command("jobs", epilog="Example: forebay jobs")(jobs)
     app.command("job", epilog="Example: forebay job reach --json")(job)
     app.command("why", epilog="Example: forebay why reach")(why)
     app.command("cancel", epilog="Example: forebay cancel reach-2 --reason 'wrong dataset'")(cancel)
 
 
-def submit(
-    file: Annotated[Path, typer.Argument(help="The job as YAML.", metavar="JOB.yaml")],
+def submit(  # noqa: PLR0917 typer passes arguments by name
+    file: Annotated[Path | None, typer.Argument(help="The job as YAML.", metavar="JOB.yaml")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit 0 only when it succeeded.")] = False,
     wait_for_dataset: Annotated[
         bool, typer.Option("--wait-for-dataset", help="Accept a dataset name that nobody has heard of yet.")
     ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check the file, offline; exit 1 for a problem.")] = False,
+    render: Annotated[
+        bool, typer.Option("--render", help="Only print the Kubernetes objects as YAML, offline.")
+    ] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Only print the JSON schema of a job file.")] = False,
+    project_file: Annotated[
+        Path | None, typer.Option(help="With --check and --render: what the project may use of a cluster.")
+    ] = None,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit a training job. The same file again, while the job lives, is the same job."""
+    if schema:
+        show_schema()
+        return
+    if file is None:
+        msg = "name a job file: forebay submit JOB.yaml"
+        raise typer.BadParameter(msg)
     spec = read_job(file)
+    if check or render:
+        offline_answer(spec, render=render, project=project, project_file=project_file, as_json=as_json)
+        return
     place = find_place(project or spec.get("project"))
     args = {"spec": spec, "wait_for_dataset": wait_for_dataset}
     result = place.ask(BRIDGE, "submit", args, request_id=uuid.uuid4().hex)
     if not as_json:
         how = "is the same job, which is under way" if result.get("adopted") else "submitted"
         console().print(f"[bold]{result['job']}[/] {how}; see why it waits with: forebay why {result['job']}")
+        for warning in result.get("warnings", ()):
+            errors().print(f"[yellow]![/] {escape(warning)}")
     if not wait:
         if as_json:
             print_json(result)
@@ -76,7 +102,7 @@ def read_job(file: Path) -> dict[str, Any]:
         msg = f"{file} holds no job: expected name, command, datasets, …"
         raise typer.BadParameter(msg)
     folder = found.get("working_directory")
-    if isinstance(folder, str) and not Path(folder).is_absolute():
+    if isinstance(folder, str) and not Path(folder).is_absolute() and not found.get("image"):
         found["working_directory"] = str((file.parent / folder).resolve())
     return {str(name): value for name, value in found.items()}
 

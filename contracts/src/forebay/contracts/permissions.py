@@ -23,7 +23,8 @@ LOG_ACCOUNT = "log"
 PROJECT_PLACEHOLDER = "<project>"
 _API = "$JS.API"
 RESUME_POINT = "resume-point"
-"""The one question that the agent asks."""
+ATTEMPT_OF = "attempt-of"
+"""With it, the two questions that an agent asks: where to continue, and which attempt its pod is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,8 @@ def _project_part(source: Source) -> Permission:
     project = source.project or PROJECT_PLACEHOLDER
     own = tuple(_event_subject(spec, source, project) for spec in events_of(source.part))
     back = tuple(f"{_API}.DIRECT.GET.{STREAM}.{subject}" for subject in own)
-    ask = (f"{ASK_ROOT}.{Part.REGISTRY}.{project}.{RESUME_POINT}",) if source.part is Part.AGENT else ()
+    asked = ((Part.REGISTRY, RESUME_POINT), (Part.BRIDGE, ATTEMPT_OF)) if source.part is Part.AGENT else ()
+    ask = tuple(f"{ASK_ROOT}.{part}.{project}.{question}" for part, question in asked)
     return _permission(source, publish=(*own, *back, *ask))
 
 

@@ -24,9 +24,10 @@ from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Event
 from forebay.contracts.identifiers import stable_id
 from forebay.contracts.parts import Part, Source
+from forebay.contracts.permissions import ATTEMPT_OF
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.jobs import PreflightReported
-from forebay.runtime.errors import Unreachable
+from forebay.runtime.errors import Refused, Unreachable
 from forebay.sdk import pod_checks as judge
 from forebay.sdk.announcing import SaveAnnouncer
 from forebay.sdk.attempt_files import AttemptFolder
@@ -42,6 +43,8 @@ from forebay.sdk.shim import START, exports
 
 _log = logging.getLogger(__name__)
 _POLL_S = 2.0
+_ASK_S = 0.2
+"""Between two questions; a pod is seen by the bridge within milliseconds of being made."""
 _REPORT_S = 5.0
 """How long `prepare` tries to get its report out; what is left the side-car sends."""
 
@@ -193,9 +196,35 @@ def claim_attempt(settings: PodSettings) -> int:
     return number
 
 
+async def number_of(settings: PodSettings) -> int:
+    """Which attempt this pod is, as the bridge counts; when it does not say, as the output's volume remembers.
+
+    The bridge has also seen pods that never came as far as their first container.
+    """
+    claimed = claim_attempt(settings)
+    if settings.index != 0:
+        return claimed  # only rank 0 speaks for its attempt
+    source = Source(Part.AGENT, settings.project)
+    key = settings.nkey_file if settings.nkey_file and settings.nkey_file.is_file() else None
+    args = {"job": settings.job, "pod": settings.pod_uid}
+    with contextlib.suppress(TimeoutError, Unreachable):
+        async with (
+            asyncio.timeout(settings.bus_deadline_s),
+            BusLink(settings.nats_url, key, outbox_of(settings.home, source)) as link,
+        ):
+            while True:
+                try:
+                    return int((await link.ask(str(Part.BRIDGE), ATTEMPT_OF, args)).result["attempt"])
+                except Refused as refused:
+                    if refused.code not in {"not-known-yet", "catching-up"}:
+                        break
+                await asyncio.sleep(_ASK_S)
+    return claimed
+
+
 async def prepare(settings: PodSettings) -> int:
     """The init container's work."""
-    attempt = claim_attempt(settings)
+    attempt = await number_of(settings)
     try:
         inputs = PodInputs.model_validate_json(settings.inputs.read_bytes())
         pod = Pod(settings, inputs, attempt)

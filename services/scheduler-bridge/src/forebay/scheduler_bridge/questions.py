@@ -8,11 +8,14 @@ from typing import Any
 
 import msgspec
 
+from forebay.contracts.permissions import ATTEMPT_OF
 from forebay.contracts.reasons import Layer
+from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain.backend import Backend
 from forebay.scheduler_bridge.domain.business import recovering, waited
+from forebay.scheduler_bridge.domain.cluster.documents import Carrier
 from forebay.scheduler_bridge.domain.documents import Attempt, Entry, Job
 from forebay.scheduler_bridge.domain.history import remark
 from forebay.scheduler_bridge.domain.verdict import judge
@@ -75,9 +78,19 @@ class Questions:
             "submitted_at": _plain(job.submitted_at),
         }
 
+    def attempt_of(self, state: State, request: Request) -> dict[str, Any]:
+        """Which attempt a pod is; asked by the agent in it, which cannot know what happened to other pods."""
+        job = job_named(state, request.project, text_argument(request, "job"))
+        pod = text_argument(request, "pod")
+        carrier = state.get(Carrier, job.key)
+        number = carrier.pods.get(pod) if carrier is not None else None
+        if number is None:
+            raise Refused("not-known-yet", f"pod {pod} of {job.id} was not seen yet, or its quota was not", "ask again")
+        return {"job": job.id, "pod": pod, "attempt": number}
+
     def table(self) -> dict[str, Question]:
         """The questions by name, for the service's definition."""
-        return {"jobs": self.jobs, "job": self.job, "why": self.why}
+        return {"jobs": self.jobs, "job": self.job, "why": self.why, ATTEMPT_OF: self.attempt_of}
 
 
 def _plain(value: object) -> Any:

@@ -220,7 +220,7 @@ def policy(
     """Show the project's cache policy, or replace it.
 
     The file has up to three keys: `budget` ("500 GB"), `ttl_days` (8; without it, from use so far) and `warm`, a list of
-    {on: tag, tag: train-ready, datasets: ["pick-*"], columns: [action]}, or {on: commit, …} for every upload.
+    {when: tag, tag: train-ready, datasets: ["pick-*"], columns: [action]}, or {when: commit, …} for every upload.
     """
     place = find_place(project)
     if file is not None:
@@ -264,4 +264,13 @@ def read_policy(file: Path) -> dict[str, Any]:
     policy = {str(name): value for name, value in found.items()}
     if (budget := policy.pop("budget", None)) is not None:
         policy["budget_bytes"] = parse_size(str(budget))
+    if isinstance(rules := policy.get("warm"), list):
+        policy["warm"] = [_rule(one) for one in rules]
     return policy
+
+
+def _rule(written: Any) -> Any:
+    """A rule as the cache knows it. YAML reads a bare `on` as a yes, so the file says `when`."""
+    if not isinstance(written, dict):
+        return written
+    return {"on" if name in {"when", True} else str(name): value for name, value in written.items()}

@@ -113,7 +113,7 @@ def _sentence(plan: Mapping[str, Any]) -> str:
     if plan["reused_bytes"]:
         text += f", {size(plan['reused_bytes'])} were there already"
     if plan["shared_bytes"]:
-        text += f"; {size(plan['shared_bytes'])} are shared with the plan of an older version"
+        text += f"; {size(plan['shared_bytes'])} are shared with a plan made earlier"
     return text + (f" ({escape(plan['cannot_prove'])})" if plan["cannot_prove"] else "")
 
 

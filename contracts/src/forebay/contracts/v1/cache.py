@@ -40,7 +40,7 @@ class CachePlanned(EventBody):
     wish: bool | None = None
     """`job` is the request of a warm-up that no job has asked for yet."""
     previous: Id | None = None
-    """Plan of an older version with the same columns, whose bytes are not fetched again."""
+    """Plan made earlier, of an older version or of other columns, whose bytes are not fetched again."""
     reused_bytes: int | None = Field(default=None, ge=0)
     """Planned bytes that the previous plan has too."""
     new_aligned_bytes: int | None = Field(default=None, ge=0)

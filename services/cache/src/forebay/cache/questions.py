@@ -117,7 +117,9 @@ class Questions:
             said.append(f"asked for by {', '.join(_asked(state, found))}")
         if found.shared_bytes:
             older = found.previous.partition("/")[2] if found.previous else ""
-            said.append(f"{show_bytes(found.shared_bytes)} of it are shared with plan {older[:12]} of an older version")
+            said.append(
+                f"{show_bytes(found.shared_bytes)} of it are shared with plan {older[:12]}, which was there before"
+            )
         if not found.wanted and warmth.state in RESIDENT:
             said.append(self._when_it_goes(state, request.project, found, entry))
         if warmth.cannot_prove:

@@ -355,9 +355,13 @@ def _ttl(state: State, project: str) -> int:
 
 
 def _previous(state: State, project: str, item: datasets.PinnedInput) -> dict[str, Any]:
-    """Plans of older versions that read the same columns, newest first: what they share need not be fetched."""
+    """Plans that may share bytes with a new one: of older versions with the same columns, and of the same version."""
     columns = item.columns if item.kind == "dataset" else ()
     same = state.find(Plan, "series", series(project, item.kind, item.name, columns))
     older = [plan for plan in same if plan.number < item.number and plan.live is not None]
     older.sort(key=lambda plan: (-plan.number, plan.id))
-    return {"previous": [plan.id for plan in older[:_PREVIOUS_TRIED]]} if older else {}
+    beside = state.find(Plan, "version", version_place(project, item.kind, item.name, item.number))
+    there = [plan for plan in beside if plan.live is not None]
+    there.sort(key=lambda plan: (-plan.total_bytes, plan.id))
+    tried = [plan.id for plan in (*older[:_PREVIOUS_TRIED], *there[:_PREVIOUS_TRIED])]
+    return {"previous": tried} if tried else {}

@@ -76,7 +76,7 @@ class Plan(Document, frozen=True, kw_only=True):
     ranges_uri: str
     ranges_sha256: str
     previous: str | None = None
-    """Plan of an older version whose bytes it shares."""
+    """Plan made earlier, of an older version or of other columns, whose bytes it shares."""
     new_aligned_bytes: int | None = None
     """Room it takes beside the previous plan."""
     shared_bytes: int = 0

@@ -71,13 +71,15 @@ class EvictWorker:
         if pool.traits.proof != "blocks":
             return freed, f"{pool.traits.adapter}: the files are the data itself, so evicting them frees nothing"
         try:
-            left = self._left(plan, kept)
+            left, shared = self._left(plan, kept)
         except PlanError:  # files that are gone take no room and cannot be looked at
             return freed, ""
-        return freed, f"{show_bytes(left)} of it are still there" if left else ""
+        notes = [f"{show_bytes(left)} of it could not be freed"] if left else []
+        notes += [f"{show_bytes(shared)} stay, because other plans need them"] if shared else []
+        return freed, ", ".join(notes)
 
-    def _left(self, plan: ReadPlan, kept: Sequence[ReadPlan]) -> int:
-        """Planned bytes that are still cached although no kept plan touches their blocks."""
+    def _left(self, plan: ReadPlan, kept: Sequence[ReadPlan]) -> tuple[int, int]:
+        """Planned bytes that are still cached: those whose blocks no kept plan touches, and the others."""
         root = Path(plan.root)
         pool = self._choose(root, plan.files)
         block = pool.traits.block_bytes
@@ -85,12 +87,13 @@ class EvictWorker:
         for other in kept:
             for file in other.files:
                 needed.setdefault(str(PurePosixPath(other.root) / file.path), []).extend(file.aligned(block))
-        left = 0
+        left = shared = 0
         for file, residency in zip(plan.files, pool.check(root, plan.files), strict=True):
             stays = merge_ranges(needed.get(str(PurePosixPath(plan.root) / file.path), ()))
-            verified = residency.verified
-            left += range_bytes(verified) - range_bytes(overlap(verified, stays))
-        return left
+            common = range_bytes(overlap(residency.verified, stays))
+            left += range_bytes(residency.verified) - common
+            shared += common
+        return left, shared
 
     def _evicted(self, known: Plan, freed: int, reason: str) -> Emit:
         body = CacheEvicted(

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -154,6 +155,20 @@ if juicefs_volume.fuse_available() is None:
         assert pool.fetch(root, file) == 12 * MIB
         assert verified(pool, root, file) == 12 * MIB
         assert chain.wire.fetched - before <= 1.05 * 12 * MIB
+
+    def test_many_readers_that_start_cold(chain: Chain) -> None:
+        """64 at once on one mount fetch each block once, and read what was written."""
+        content = chain.write("many.bin", 48 * MIB)
+        file = planned_file("many.bin", 48 * MIB, [ByteRange(5 * MIB, 20 * MIB), ByteRange(24 * MIB, 40 * MIB)])
+        chain.wire.bytes_per_s, chain.wire.latency_s = 64 * MIB, 0.02
+        before = chain.wire.fetched
+
+        def read(_: int) -> bool:
+            return all(chain.read("many.bin", start, end) == content[start:end] for start, end in file.spans)
+
+        with ThreadPoolExecutor(64) as readers:
+            assert all(readers.map(read, range(64)))
+        assert chain.wire.fetched - before <= 1.15 * range_bytes(file.aligned(MIB))
 
     def test_answers_that_break_off(chain: Chain) -> None:
         """Whole blocks never arrive: they are missing, with the cause, and no part of them is kept as one."""

@@ -120,6 +120,7 @@ class Supervisor:
             "FOREBAY_POOL_KIND": self._record.pool_kind,
             "FOREBAY_POOL_CACHE": str(self._home.pool_cache),
             "FOREBAY_POOL_META": self._record.pool_meta,
+            "FOREBAY_POOL_LOG": str(self._home.logs / f"{POOL}.log"),
         }
         self._home.store(part).parent.mkdir(parents=True, exist_ok=True)
         probe = partial(_service_answers, port)

@@ -39,7 +39,7 @@ def definition(node: str = LOCAL_NODE, budget_bytes: int | None = None) -> Servi
 
 def workers(settings: CacheSettings) -> dict[str, Worker]:
     """What does the long work. Fluid or a ring before object storage would be chosen here, as one more `Pool`."""
-    choose = choose_between(settings.pool_kind, settings.pool_folder)
+    choose = choose_between(settings.pool_kind, settings.pool_folder, settings.pool_log)
     plans, node = PlanFiles(settings.plans_folder), settings.node
     warming = WarmingSettings(parallel=settings.cache_parallel, stall_s=settings.cache_stall_s)
     return {
@@ -53,7 +53,7 @@ def workers(settings: CacheSettings) -> dict[str, Worker]:
 async def run() -> None:
     """Run the service until it is told to stop."""
     settings = load()
-    pool = choose_between(settings.pool_kind, settings.pool_folder)(settings.pool_folder, ())
+    pool = choose_between(settings.pool_kind, settings.pool_folder, settings.pool_log)(settings.pool_folder, ())
     watch = PoolWatch(pool, node=settings.node, evicts_below=settings.kubelet_evicts_below)
     await run_service(
         definition(settings.node, settings.cache_budget_bytes),

@@ -19,6 +19,8 @@ class CacheSettings(ServiceSettings):
     """Folder that jobs read from; default `<home>/pool`."""
     pool_kind: Literal["juicefs", "folder"] = "folder"
     """What the pool is: a JuiceFS mount, whose cache can be looked into, or a plain folder."""
+    pool_log: Path | None = None
+    """What the mount writes about itself; tells why its object storage gives no bytes."""
     cache_budget_bytes: int | None = Field(default=None, gt=0)
     """Cache bytes that all leased plans may hold together; unset: what the disk has free, less a tenth of it."""
     cache_parallel: int = Field(default=4, ge=1, le=64)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock, Semaphore
 
 from forebay.cache.adapters.folder_pool import check_size, disk_of, room_on_disk
 from forebay.cache.adapters.juicefs_blocks import (
@@ -50,6 +51,8 @@ class JuicefsPool:
         self._stall_s = stall_s
         self._blocks: OrderedDict[tuple[Path, int, int], tuple[Block, ...]] = OrderedDict()
         self._cached = CachedBlocks()
+        self._window: tuple[int, Semaphore] | None = None
+        self._lock = Lock()
         self._causes: OrderedDict[str, str] = OrderedDict()
         """Why blocks did not come, where more is known than that they are not there."""
 
@@ -88,7 +91,7 @@ class JuicefsPool:
                 cold,
                 there=lambda block: self._cached.whole(mount, block),
                 vain=lambda: full_disk(mount) is not None or self._failures() - failed > FAILURES_PER_BLOCK * len(cold),
-                window=mount.prefetch + AHEAD,
+                window=self._window_of(mount),
                 stall_s=self._stall_s,
             )
         except OSError as error:
@@ -155,6 +158,14 @@ class JuicefsPool:
         while len(self._blocks) > _REMEMBERED_FILES:
             self._blocks.popitem(last=False)
         return located
+
+    def _window_of(self, mount: Mount) -> Semaphore:
+        """Places for all that is asked for through this mount, a few more than it fetches at a time."""
+        places = mount.prefetch + AHEAD
+        with self._lock:
+            if self._window is None or self._window[0] != places:
+                self._window = places, Semaphore(places)
+            return self._window[1]
 
     def _failures(self) -> int:
         """Requests of the mount to its object storage that failed so far."""

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Semaphore
 from typing import Self
 
 from forebay.cache.adapters.juicefs_blocks import Block
@@ -59,23 +60,23 @@ def bring_in(
     *,
     there: Callable[[Block], bool],
     vain: Callable[[], bool],
-    window: int,
+    window: Semaphore,
     stall_s: float,
 ) -> Brought:
     """Ask for blocks until all are there, none has appeared for `stall_s`, or asking again would be in vain.
 
+    `window` is shared by everything that fetches through one mount: a place in it for each block asked for.
     Last block first, because reads from front to back make the mount read ahead what nobody planned.
     Raises `OSError` when `HOPELESS` reads in a row fail, or all, and `TimeoutError` when none is answered.
     """
-    with _Readers(path) as readers:
-        asking = _Asking(readers, deque(reversed(blocks)), there)
+    with _Readers(path) as readers, _Asking(readers, window, deque(reversed(blocks)), there) as asking:
         until = time.monotonic() + stall_s
         while asking.waiting or asking.asked:
             now = time.monotonic()
             asking.note_failures(hopeless=min(HOPELESS, len(blocks)))
-            if asking.note_arrivals():
+            if asking.note_arrivals() or not asking.asked:
                 until = now + stall_s
-            asking.ask_more(window, now)
+            asking.ask_more(now)
             if now > until:
                 if asking.asked and not any(one.answered for one in asking.asked.values()):
                     msg = f"no read was answered within {stall_s:.0f} s"
@@ -85,7 +86,7 @@ def bring_in(
             if late and vain():
                 break
             asking.ask_again(late, now)
-            if asking.asked:
+            if asking.waiting or asking.asked:
                 time.sleep(_LOOK_AGAIN_S)
     return asking.result()
 
@@ -95,16 +96,25 @@ class _Asking:
     """What was asked for and what is still to be asked for."""
 
     readers: _Readers
+    window: Semaphore
     waiting: deque[Block]
     there: Callable[[Block], bool]
     asked: dict[str, _Asked] = field(default_factory=dict)
     failed: dict[str, tuple[Block, OSError]] = field(default_factory=dict)
     in_a_row: int = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for _one in self.asked:
+            self.window.release()
+
     def note_failures(self, *, hopeless: int) -> None:
         """Raise the last error once so many reads have failed with no block between them."""
         for block, error in self.readers.collect():
-            self.asked.pop(block.name, None)
+            if self.asked.pop(block.name, None) is not None:
+                self.window.release()
             self.failed[block.name] = block, error
             self.in_a_row += 1
             if self.in_a_row >= hopeless:
@@ -114,16 +124,19 @@ class _Asking:
         arrived = [name for name, one in self.asked.items() if self.there(one.block)]
         for name in arrived:
             del self.asked[name]
+            self.window.release()
         if arrived:
             self.in_a_row = 0
         return bool(arrived)
 
-    def ask_more(self, window: int, now: float) -> None:
-        while self.waiting and len(self.asked) < window:
+    def ask_more(self, now: float) -> None:
+        while self.waiting and self.window.acquire(blocking=False):
             block = self.waiting.popleft()
-            if not self.there(block):
-                self.asked[block.name] = _Asked(block, now)
-                self.readers.ask(self.asked[block.name])
+            if block.name in self.asked or self.there(block):
+                self.window.release()
+                continue
+            self.asked[block.name] = _Asked(block, now)
+            self.readers.ask(self.asked[block.name])
 
     def late(self, now: float) -> list[_Asked]:
         """Reads that were answered, and whose block has not appeared in its time."""

@@ -34,6 +34,9 @@ FREE_RATIO = 0.05
 """JuiceFS keeps no more blocks when less than this share of the disk is free."""
 PREFETCH = 16
 """Whole blocks fetched at a time behind small reads: at 50 ms a request, four of them would give 80 MB/s at most."""
+READAHEAD_MIB = 2
+"""How far the mount reads ahead of a reader, beyond what anybody planned. Measured with 64 readers of a plan of
+153 MB: 4 to 6 % of its blocks more with JuiceFS's own limit, 2 % with this; one reader alone was as fast."""
 FUSE_DEVICE = Path("/dev/fuse")
 _SECONDS = 60
 
@@ -125,6 +128,7 @@ def mount_command(
     cache = ["--cache-dir", str(cache_dir.absolute()), "--cache-size", f"{cache_size_mib}M", "--cache-eviction", "lru"]
     cache += ["--verify-cache-checksum", "extend"]
     limits = ["--free-space-ratio", str(FREE_RATIO), "--prefetch", str(PREFETCH), "--io-retries", str(io_retries)]
+    limits += ["--max-readahead", str(READAHEAD_MIB)]
     return [program(), "mount", *quiet, *cache, *limits, split_password(meta_url)[0], str(mountpoint.absolute())]
 
 

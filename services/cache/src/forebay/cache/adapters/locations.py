@@ -25,9 +25,12 @@ def local_folder(root: str) -> Path:
     raise FormatUnsupportedError(msg)
 
 
-def choose_between(kind: Literal["juicefs", "folder"], folder: Path) -> ChoosePool:
-    """The pool of an installation: its mount for what lies in it, else a plain folder."""
-    mount = JuicefsPool(folder) if kind == "juicefs" else None
+def choose_between(kind: Literal["juicefs", "folder"], folder: Path, log: Path | None = None) -> ChoosePool:
+    """The pool of an installation: its mount for what lies in it, else a plain folder.
+
+    `log` is what the mount writes; it tells why its object storage gives no bytes.
+    """
+    mount = JuicefsPool(folder, log=log) if kind == "juicefs" else None
 
     def choose(root: Path, files: Sequence[PlannedFile]) -> Pool:
         if mount is not None and mount.holds(root) and all(mount.holds(root / file.path) for file in files):

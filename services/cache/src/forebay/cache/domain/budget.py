@@ -112,7 +112,7 @@ def admit(asked: Claim, held: Sequence[Claim], budgets: Budgets) -> Verdict:
         limits.append((budgets.pool_bytes, "the cache", lambda _: True))
     victims: list[str] = []
     left = others
-    while over := [limit for limit in limits if held_bytes([asked, *filter(limit[2], left)]) > limit[0]]:
+    while over := [limit for limit in limits if _exceeds(asked, [*filter(limit[2], left)], limit[0])]:
         budget, whose, counts = over[0]
         candidates = eviction_order(filter(counts, left))
         if not candidates:
@@ -123,7 +123,12 @@ def admit(asked: Claim, held: Sequence[Claim], budgets: Budgets) -> Verdict:
         return MakeRoom(victims=tuple(victims))
     free = [budget - held_bytes([asked, *filter(counts, left)]) for budget, _, counts in limits]
     reserved = max(0, held_bytes([asked, *left]) - held_bytes(left))
-    return Fits(reserved_bytes=reserved, available_bytes=min(free, default=None))
+    return Fits(reserved_bytes=reserved, available_bytes=max(0, min(free)) if free else None)
+
+
+def _exceeds(asked: Claim, others: Sequence[Claim], budget: int) -> bool:
+    """What takes no room beside the others exceeds nothing, even where a budget was lowered below what is held."""
+    return max(budget, held_bytes(others)) < held_bytes([asked, *others])
 
 
 def _refuse(asked: Claim, others: Sequence[Claim], budget: int, whose: str) -> Refuse:

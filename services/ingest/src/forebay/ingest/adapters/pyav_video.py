@@ -9,7 +9,7 @@ import av
 import numpy as np
 
 from forebay.ingest.adapters.mp4_ends import what_is_missing
-from forebay.ingest.adapters.picture_cells import cells_of
+from forebay.ingest.adapters.picture_cells import CellBatches
 from forebay.ingest.domain.breach import printable
 from forebay.ingest.domain.frames import VideoScan
 from forebay.ingest.domain.pictures import PictureWatch
@@ -77,7 +77,7 @@ class _Scan:
         self.codec: str | None = None
         self.problem: str | None = None
         self.height = self.width = 0
-        self._watch = watch
+        self._batches = None if watch is None else CellBatches(watch.take)
         self._on_frames = on_frames
         self._told = 0
 
@@ -93,25 +93,26 @@ class _Scan:
             self.problem = f"its pictures are larger than {_MAX_SIDE} pixels"
             return
         self.codec = stream.codec_context.codec.canonical_name
-        for frame in container.decode(stream):
-            self._take(frame)
-
-    def _take(self, frame: av.VideoFrame) -> None:
-        if frame.time is not None:
-            if not self.times:
-                self.height, self.width = frame.height, frame.width
-            self.times.append(frame.time)
-            self._show(frame, frame.time)
-        if len(self.times) - self._told >= _REPORT_EVERY:
-            self.report()
-
-    def _show(self, frame: av.VideoFrame, time: float) -> None:
-        if self._watch is None:
-            return
         try:
-            self._watch.take(time, *cells_of(frame))
+            for frame in container.decode(stream):
+                time = frame.time
+                if time is not None:
+                    if not self.times:
+                        self.height, self.width = frame.height, frame.width
+                    self.times.append(time)
+                    if self._batches is not None:
+                        self._show(self._batches, frame, time)
+                    if len(self.times) - self._told >= _REPORT_EVERY:
+                        self.report()
+        finally:
+            if self._batches is not None:
+                self._batches.flush()
+
+    def _show(self, batches: CellBatches, frame: av.VideoFrame, time: float) -> None:
+        try:
+            batches.add(frame, time)
         except (ValueError, OSError, NotImplementedError):
-            self._watch = None  # a pixel format that cannot be looked at: its times still count
+            self._batches = None  # a pixel format that cannot be looked at: its times still count
 
     def report(self) -> None:
         self._on_frames(len(self.times) - self._told)

@@ -1,8 +1,8 @@
 """What the pictures of an episode show: do they change, are they its own.
 
-Each decoded frame comes as a small grid of mean brightness (`cells`); means over a
-cell take the noise of lossy codecs away and leave what moves. `PictureWatch` is fed
-while a file is decoded; the checks judge what it kept, which is small per episode.
+Decoded frames come as small grids of mean brightness (`cells`), a batch at a time; means
+over a cell take the noise of lossy codecs away and leave what moves. `PictureWatch` is
+fed while a file is decoded; the checks judge what it kept, which is small per episode.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ Cells = npt.NDArray[np.float32]
 
 _NOISY_SHARE = 0.04
 """Share of the cells that the codec alone may change by more than its usual noise."""
+_LOOK_AHEAD = 16
+"""Pictures that are compared at once with the first of a stretch."""
 _STOLEN_NEAR = 4.0
 """Grey levels: two pictures are one but for the codec."""
 _STOLEN_JUMP = 20.0
@@ -68,33 +71,58 @@ class EpisodePictures:
         return self.later_steps / max(self.frames - 2, 1)
 
     def take(self, cells: Cells, levels: float) -> None:
-        """The next picture."""
-        if self.last is None or self.last.shape != cells.shape:
-            self.first, self.low, self.high = cells, cells, cells
-            self._anchor, self._anchor_at = cells, self.frames
+        """The next pictures: cells of shape (pictures, rows, columns)."""
+        if self.last is None or self.last.shape != cells.shape[1:]:
+            self.first, self.low, self.high = cells[0], cells[0], cells[0]
+            self._anchor, self._anchor_at = cells[0], self.frames
+            before = cells[0]
         else:
-            step = float(np.max(np.abs(cells - self.last)))
-            if self.frames == 1:
-                self.first_step = step
+            before = self.last
+        together = np.concatenate([before[None], cells])
+        apart = np.abs(np.diff(together, axis=0)).reshape(len(cells), -1)
+        self._take_steps(apart.max(axis=1))
+        self.low = np.minimum(self.low, cells.min(axis=0)) if self.low is not None else None
+        self.high = np.maximum(self.high, cells.max(axis=0)) if self.high is not None else None
+        self._take_still(cells, _differ(apart, levels).tolist(), levels)
+        self.last = cells[-1].copy()
+        self.frames += len(cells)
+
+    def _take_steps(self, steps: npt.NDArray[np.float32]) -> None:
+        """How far each picture is from the one before it; the very first has none."""
+        start = 2 - self.frames
+        if 0 <= start - 1 < len(steps):
+            self.first_step = float(steps[start - 1])
+        self.later_steps += float(steps[max(start, 0) :].sum(dtype=np.float64))
+
+    def _take_still(self, cells: Cells, moved: list[bool], levels: float) -> None:
+        """Find the stretches that stay near their first picture; `moved`: more than noise away from the one before."""
+        at = 0
+        while at < len(cells) and self._anchor is not None:
+            number = self.frames + at
+            if number <= self._anchor_at + 1:
+                window = 1
+                near = int(number == self._anchor_at or not moved[at])
             else:
-                self.later_steps += step
-            self.low = np.minimum(self.low, cells) if self.low is not None else cells
-            self.high = np.maximum(self.high, cells) if self.high is not None else cells
-        if self._anchor is not None and _differ(cells, self._anchor, levels):
-            self._anchor, self._anchor_at = cells, self.frames
-        if self.frames - self._anchor_at + 1 > self.still_frames:
-            self.still_from, self.still_frames = self._anchor_at, self.frames - self._anchor_at + 1
-        self.last = cells
-        self.frames += 1
+                ahead = cells[at : at + _LOOK_AHEAD]
+                far = _differ(np.abs(ahead - self._anchor).reshape(len(ahead), -1), levels)
+                window = len(ahead)
+                near = int(far.argmax()) if far.any() else window
+            length = number + near - self._anchor_at
+            if length > self.still_frames:
+                self.still_from, self.still_frames = self._anchor_at, length
+            if near < window:
+                self._anchor, self._anchor_at = cells[at + near].copy(), number + near
+                near += 1
+            at += near
 
 
-def _differ(left: Cells, right: Cells, levels: float) -> bool:
-    """More than codec noise apart: some cells by more than `levels`, or one by far more.
+def _differ(apart: Cells, levels: float) -> npt.NDArray[np.bool_]:
+    """For each row of differences: more than codec noise, that is some cells by more than `levels`, or one by far more.
 
     Strong compression lets single cells jump; what moves changes several, or one by a lot.
     """
-    apart = np.abs(left - right)
-    return bool(np.max(apart) > 2 * levels or np.count_nonzero(apart > levels) > _NOISY_SHARE * apart.size)
+    many = np.count_nonzero(apart > levels, axis=1) > _NOISY_SHARE * apart.shape[1]
+    return np.asarray(many | (apart.max(axis=1) > 2 * levels))
 
 
 class PictureWatch:
@@ -108,17 +136,27 @@ class PictureWatch:
         self._episodes = tuple(reversed(self._waiting))
         self._hashes: dict[int, hashlib._Hash] = {}
 
-    def take(self, time: float, cells: Cells, content: bytes) -> None:
-        """One frame; frames come in the order of their times. `content` is what makes it equal to another one."""
-        while self._waiting and self._waiting[-1].start - self._half <= time:
+    def take(self, times: npt.NDArray[np.float64], cells: Cells, content: npt.NDArray[Any]) -> None:
+        """The next frames, in the order of their times. `content` is what makes one equal to another."""
+        first, last = float(times.min()), float(times.max())
+        while self._waiting and self._waiting[-1].start - self._half <= last:
             self._open.append(self._waiting.pop())
-        self._open = [use for use in self._open if time < use.stop - self._half]
         for use in self._open:
-            use.take(cells, self._levels)
-            number = id(use)
-            if number not in self._hashes:
-                self._hashes[number] = hashlib.sha256(usedforsecurity=False)
-            self._hashes[number].update(content)
+            start, stop = use.start - self._half, use.stop - self._half
+            if start <= first and last < stop:
+                self._show(use, cells, content)
+                continue
+            inside = (times >= start) & (times < stop)
+            if inside.any():
+                self._show(use, cells[inside], content[inside])
+        self._open = [use for use in self._open if last < use.stop - self._half]
+
+    def _show(self, use: EpisodePictures, cells: Cells, content: npt.NDArray[Any]) -> None:
+        use.take(cells, self._levels)
+        number = id(use)
+        if number not in self._hashes:
+            self._hashes[number] = hashlib.sha256(usedforsecurity=False)
+        self._hashes[number].update(np.ascontiguousarray(content).data)
 
     def finish(self) -> tuple[EpisodePictures, ...]:
         """What was seen of each episode."""

@@ -9,11 +9,12 @@ TOOLS := .tools/uv
 UV := $(or $(shell command -v uv 2>/dev/null),$(TOOLS)/bin/uv)
 RUN := $(UV) run --no-sync
 SOURCES := contracts/src runtime/src sdk/src deploy/local/src deploy/testcluster/src $(wildcard services/*/src)
-MEMBER_TESTS := $(wildcard contracts/tests runtime/tests sdk/tests deploy/local/tests services/*/tests)
+MEMBER_TESTS := $(wildcard contracts/tests runtime/tests sdk/tests deploy/local/tests deploy/testcluster/tests services/*/tests)
 DATASET ?=
+ARGS ?=
 KILLS ?= 1000
 
-.PHONY: help setup demo test verify format generate chaos bench-bus bench-rebuild bench-ingest bench-registry picture clean
+.PHONY: help setup demo test test-cluster verify format generate chaos bench-bus bench-rebuild bench-ingest bench-registry picture clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -33,6 +34,9 @@ demo: setup ## Run the whole story; DATASET=folder takes any LeRobot v3.0 datase
 test: setup ## Run every test, real servers included
 	@$(RUN) python -m tests.servers.ferretdb
 	@$(RUN) pytest -q
+
+test-cluster: setup ## Run tests/cluster on a real Kubernetes with Kueue: built once (12 minutes), started, stopped
+	@$(RUN) python -m tests.cluster $(ARGS)
 
 verify: setup ## Check generated files, lint, types, layers, spelling and the lock file
 	$(RUN) python -m forebay.contracts.generate --check
@@ -67,6 +71,10 @@ bench-ingest: setup ## Validate and convert against copying, hashing and decodin
 
 bench-registry: setup ## Rebuild and questions of the registry against plain SQLite edges; SCALE=1 is 100,000 episodes
 	@$(RUN) python -m tests.performance.bench_registry $(if $(SCALE),--scale $(SCALE))
+
+bench-cache: setup ## Plans and warm-ups against whole versions, cold epochs and plain reads; SMALL=1 takes seconds
+	@$(RUN) python -m tests.performance.bench_cache_plan $(if $(SMALL),--small)
+	@$(RUN) python -m tests.performance.bench_cache $(if $(SMALL),--small)
 
 picture: setup ## Run the demo in a terminal of its own and draw it for the README
 	$(RUN) python examples/terminal_picture.py examples/demo.svg --sections 1 2 5 7 8 --lines 26 -- python examples/demo.py

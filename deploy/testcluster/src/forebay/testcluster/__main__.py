@@ -9,6 +9,7 @@ from pathlib import Path
 
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.testcluster import build, launch, machine, settings
+from forebay.testcluster.errors import ClusterError
 from forebay.testcluster.work_folder import WorkFolder
 
 
@@ -24,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in {
-        "build": "build the servers (once per machine, about 12 minutes on two cores)",
+        "build": "build the servers, KWOK too (once per machine, about 12 minutes on two cores)",
         "up": "start the cluster and wait until Kueue answers",
         "down": "end it and take away everything it made; fine when nothing runs",
         "status": "say what runs (exit code 1 when nothing does)",
@@ -47,7 +48,7 @@ def _folder(given: Path | None) -> WorkFolder:
 def _run(words: argparse.Namespace) -> int:
     match words.command:
         case "build":
-            build.build(_say)
+            build.build(_say, *build.OPTIONAL)
         case "why-not":
             found = machine.reasons()
             for reason in found:
@@ -59,7 +60,11 @@ def _run(words: argparse.Namespace) -> int:
             record = launch.up(folder, gpus=words.gpus, say=_say)
             _say(f"up in {record.took_s} s; KUBECONFIG={folder.kubeconfig}")
         case "down":
-            _say(f"ended: {launch.down(_folder(words.work))}")
+            folder = _folder(words.work)
+            _say(f"ended: {launch.down(folder)}")
+            if left := launch.remains(folder):
+                msg = f"still there: {', '.join(left)}"
+                raise ClusterError(msg, "end what holds them, then run `down` again")
         case "status":
             return _status(_folder(words.work), as_json=words.json)
     return 0

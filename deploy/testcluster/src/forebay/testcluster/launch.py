@@ -119,13 +119,14 @@ class _Start:
 
     def _node(self, servers: Servers) -> None:
         folder, ask = self.folder, kubectl(self.folder)
-        self._step("containerd with its images, kubelet, fake GPUs")
+        self._step("containerd with its images, kubelet, fake GPUs, names")
         self._wait("containerd answers", lambda: _ctr(folder, "version").returncode == 0, 20, "containerd")
         for archive in images.standard(folder.images, self.programs["kueue"]):
             load_image(folder, archive)
             archive.unlink()
         namespace.start(folder, "kubelet", servers.kubelet())
         namespace.start(folder, "fakegpu", servers.fakegpu())
+        namespace.start(folder, "clusterdns", servers.clusterdns())
         self.say("  Kueue's definitions")
         ask.apply(self._kueue_objects(definitions=True))
         self._wait("the node is Ready", lambda: node_is_ready(folder), 60, "kubelet")
@@ -249,7 +250,9 @@ def down(folder: WorkFolder) -> Cleared:
     cleared = Cleared(processes=namespace.close_namespace(folder))
     cleared.control_group = control_groups.remove(folder)
     cleared.bridge = network.remove(folder)
-    for made in record.made_folders if record is not None else ():
+    # Another cluster mounts its own there, and would lose that with the folder.
+    made_folders = record.made_folders if record is not None and not namespace.any_running() else []
+    for made in made_folders:
         with contextlib.suppress(OSError):  # gone already, or somebody else uses it by now
             Path(made).rmdir()
             cleared.folders.append(made)
@@ -258,6 +261,15 @@ def down(folder: WorkFolder) -> Cleared:
             if path != folder.logs:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     return cleared
+
+
+def remains(folder: WorkFolder) -> list[str]:
+    """What a cluster of this folder still has outside it; nothing after `down`."""
+    found = [f"process {process.pid}" for process in namespace.alive(folder)]
+    found += [f"bridge {folder.bridge}"] if network.exists(folder) else []
+    found += [f"control group {path}" for path in control_groups.existing(folder)]
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    return found + [f"mount {line.split()[4]}" for line in mounts if str(folder.root) in line]
 
 
 def server_pids(folder: WorkFolder) -> dict[str, int | None]:

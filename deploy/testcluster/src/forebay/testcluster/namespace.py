@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ from forebay.testcluster.work_folder import WorkFolder
 
 _POLL_S = 0.05
 _INIT = str(Path(init.__file__).resolve())
+_INIT_ENDS = "/forebay/testcluster/init.py"
 
 
 def wait_for(what: str, probe: Callable[[], bool], *, within: float, log: Path) -> None:
@@ -70,7 +72,7 @@ def _holders(folder: WorkFolder) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
-            if _INIT in words and words[words.index(_INIT) + 1 :][:1] == [str(folder.root)]:
+            if _folder_of(words) == str(folder.root):
                 found.append(process)
     return found
 
@@ -83,6 +85,35 @@ def _doors(first: int) -> list[psutil.Process]:
             if process.cmdline()[:3] == ["nsenter", "--target", str(first)]:
                 found.append(process)
     return found
+
+
+def _folder_of(words: Sequence[str]) -> str | None:
+    """The folder in the command line of a first process, of whichever checkout of this package."""
+    for word, following in pairwise(words):
+        if word.endswith(_INIT_ENDS):
+            return following
+    return None
+
+
+def any_running() -> bool:
+    """Whether any cluster, of whichever folder, runs on this machine."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if _folder_of(process.cmdline()) is not None:
+                return True
+    return False
+
+
+def alive(folder: WorkFolder) -> list[psutil.Process]:
+    """Processes of the folder's cluster, as seen from outside: its servers, the shims of containers, and the holders."""
+    ours = Path("/proc/self/ns/pid").readlink()
+    found = _holders(folder)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            is_inside = Path(f"/proc/{process.pid}/ns/pid").readlink() != ours
+            if is_inside and any(str(folder.root) in word for word in process.cmdline()):
+                found.append(process)
+    return list(dict.fromkeys(found))
 
 
 def inside(folder: WorkFolder) -> list[str]:

@@ -125,6 +125,16 @@ class Servers:
             f"--count-file={self.folder.gpu_count}",
         ]
 
+    def clusterdns(self) -> list[str]:
+        return [
+            self._program("clusterdns"),
+            f"--api=https://{self.network.api}:443",
+            f"--ca={self._certificate('ca.crt')}",
+            f"--certificate={self._certificate('admin.crt')}",
+            f"--key={self._certificate('admin.key')}",
+            f"--listen={self.network.dns}:53",
+        ]
+
     def kwok(self) -> list[str]:
         return [
             self._program("kwok"),

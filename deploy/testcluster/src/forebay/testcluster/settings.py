@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from forebay.runtime.settings import environment, load_settings
+
+LONGEST_PATH = 66
+"""Sockets below the work folder must fit in the 107 bytes that a Unix socket's name may have."""
 
 
 class TestClusterSettings(BaseModel):
@@ -23,7 +28,11 @@ class TestClusterSettings(BaseModel):
 def load() -> TestClusterSettings:
     """Raises `SettingsError` that lists every problem."""
     settings = load_settings(TestClusterSettings)
-    return settings.model_copy(update={"testcluster_work": settings.testcluster_work.expanduser().absolute()})
+    work = settings.testcluster_work.expanduser().absolute()
+    if "testcluster_work" not in settings.model_fields_set and len(str(work)) > LONGEST_PATH:
+        # A checkout deep down must not keep anybody from testing.
+        work = Path(tempfile.gettempdir()) / f"forebay-testcluster-{hashlib.sha256(str(work).encode()).hexdigest()[:8]}"
+    return settings.model_copy(update={"testcluster_work": work})
 
 
 def cache_root() -> Path:

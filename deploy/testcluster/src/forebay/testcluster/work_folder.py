@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forebay.testcluster.errors import ClusterError
+from forebay.testcluster.settings import LONGEST_PATH
 
 NODE = "forebay-node"
-_LONGEST = 60
-"""Sockets below the folder must fit in the 107 bytes that a Unix socket's name may have."""
 
 
 @dataclass(slots=True)
@@ -44,9 +43,9 @@ class WorkFolder:
 
     def check(self) -> None:
         """Raises `ClusterError` when sockets below this folder would have names that are too long."""
-        if len(str(self.root)) > _LONGEST:
+        if len(str(self.root)) > LONGEST_PATH:
             msg = f"the path of the work folder is too long for the sockets below it ({len(str(self.root))} characters)"
-            raise ClusterError(msg, f"choose one of at most {_LONGEST} characters with --work")
+            raise ClusterError(msg, f"choose one of at most {LONGEST_PATH} characters with --work")
 
     @property
     def id(self) -> str:

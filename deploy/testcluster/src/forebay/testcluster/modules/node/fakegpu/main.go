@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,6 +88,7 @@ func devices(count int) []*deviceplugin.Device {
 func (p *plugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
 	response := &deviceplugin.AllocateResponse{}
 	for _, container := range request.ContainerRequests {
+		slices.Sort(container.DevicesIds)
 		got := &deviceplugin.ContainerAllocateResponse{
 			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(container.DevicesIds, ",")},
 		}

@@ -1,0 +1,1 @@
+"""Tests on a real Kubernetes with Kueue; run by `make test-cluster`."""

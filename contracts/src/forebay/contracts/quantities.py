@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, Decimal
 
 from forebay.contracts.errors import ContractError
 
-_QUANTITY = re.compile(r"(?P<number>\d{1,18}(\.\d{1,9})?)(?P<unit>[A-Za-z]*)", re.ASCII)
+_QUANTITY = re.compile(r"(?P<number>\d{1,19}(\.\d{1,9})?)(?P<unit>[A-Za-z]*)", re.ASCII)
 _BYTES: dict[str, int] = {
     "": 1,
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,

@@ -93,7 +93,9 @@ def _submission(job: Json, user: str, site: Site) -> Submission:
     names = [text.strip() for text in asked.split(",") if text.strip()]
     try:
         for text in names:
-            parse_logical_name(text, kind="dataset")
+            if (found := parse_logical_name(text, kind="dataset")).kind != "dataset":
+                msg = f"{text!r} names a {found.kind}"
+                raise InvalidNameError(msg)  # noqa: TRY301 one sentence for whatever is wrong with it
         spec = JobSpec(
             name=name[:56].rstrip("-"),
             project=site.project.project,

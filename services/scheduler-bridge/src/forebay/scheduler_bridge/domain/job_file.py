@@ -65,5 +65,5 @@ def _number(
     try:
         values[field] = parse(text)
     except QuantityError as error:
-        del values[field]
+        values[field] = 1  # stands for the number, so that the model does not call it missing as well
         yield Problem(field=f"{section}.{written}", message=str(error))

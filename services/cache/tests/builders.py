@@ -86,6 +86,7 @@ class Context:
         self.log = log
         self.progressed: list[Mapping[str, Any]] = []
         self.emitted: list[Emit] = []
+        self.looks = 0
 
     async def emit(self, *emits: Emit) -> None:
         self.emitted += emits
@@ -95,6 +96,7 @@ class Context:
         self.progressed.append(payload)
 
     async def get(self, kind: type[D], key: str) -> D | None:
+        self.looks += 1
         return self.log.state.get(kind, key)
 
 

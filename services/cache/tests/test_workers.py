@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from forebay.cache.adapters import juicefs_volume
 from forebay.cache.adapters.locations import choose_between
-from forebay.cache.adapters.plan_files import PlanFiles
-from forebay.cache.adapters.version_root import plan_folder
 from forebay.cache.app import definition
-from forebay.cache.domain.documents import Plan, place
-from forebay.cache.domain.plan import ByteRange, PlannedFile, planned_file
-from forebay.cache.domain.pool_facts import PoolFacts
-from forebay.cache.errors import PoolError
-from forebay.cache.ports import ChoosePool, Kept, Missing, Pool, PoolTraits, Residency
-from forebay.cache.workers.evict import EvictWorker
-from forebay.cache.workers.plan import PlanWorker
-from forebay.cache.workers.residency import CheckWorker
-from forebay.cache.workers.warm import WarmWorker
-from forebay.cache.workers.warming import WarmingSettings, cut
-from forebay.contracts.body import EventBody
+from forebay.cache.domain.documents import place
+from forebay.cache.domain.plan import ByteRange, planned_file
+from forebay.cache.ports import ChoosePool
+from forebay.cache.workers.warming import cut
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.cache import (
     CacheFailed,
@@ -30,52 +21,14 @@ from forebay.contracts.v1.cache import (
     CachePartial,
     CachePlanned,
     CacheReady,
-    CacheReserved,
-    CacheWarming,
 )
-from forebay.contracts.v1.datasets import PinnedInput
 from forebay.runtime.errors import RetryLater
-from forebay.runtime.machine import Action, Emit, Work
-from forebay.runtime.work import Worker, WorkItem
+from forebay.runtime.machine import Work
 
-from .builders import PROJECT, Context, Log, granted, pinned
+from .builders import PROJECT, granted, pinned
+from .by_hand import Cache, Unreliable
 from .mounts import Mounted, mounted
 from .version_roots import FRONT, write_version
-
-
-class Cache:
-    """The service's functions and workers, run by hand."""
-
-    def __init__(self, folder: Path, choose: ChoosePool, *, budget: int | None = None) -> None:
-        self.log = Log(budget=budget)
-        self.context = Context(self.log)
-        self.plans = PlanFiles(folder / "plans")
-        self.workers: dict[str, Worker] = {
-            "plan": PlanWorker(plan_folder, choose, self.plans),
-            "warm": WarmWorker(choose, plan_folder, self.plans, WarmingSettings(parallel=2, look_s=0.02)),
-            "check": CheckWorker(choose, self.plans),
-            "evict": EvictWorker(choose, self.plans),
-        }
-
-    async def work(self, work: Work, *, tries: int = 0) -> list[Emit]:
-        item = WorkItem(kind=work.kind, key=work.key, project=work.project, payload=work.payload, tries=tries)
-        return list(await self.workers[work.kind](item, self.context))
-
-    async def run(self, actions: Sequence[Action]) -> list[EventBody]:
-        """Do all work that follows from these actions; returns every event said meanwhile, in order."""
-        before = len(self.log.said)
-        waiting = [one for one in actions if isinstance(one, Work)]
-        while waiting:
-            emits = await self.work(waiting.pop(0))
-            waiting += [one for one in self.log.publish(emits) if isinstance(one, Work)]
-        return [body for body in self.log.said[before:] if not isinstance(body, CacheReserved | CacheWarming)]
-
-    async def submit(self, job: str, *inputs: PinnedInput) -> list[EventBody]:
-        return await self.run(self.log.say(granted(job, *inputs)))
-
-    def plan(self) -> Plan:
-        (found,) = self.log.state.all(Plan)
-        return found
 
 
 @pytest.fixture
@@ -123,9 +76,9 @@ async def test_an_unknown_column_is_refused_with_close_names(folder: Path, tmp_p
 
 
 async def test_a_place_that_is_no_folder_is_refused(tmp_path: Path) -> None:
-    """Object storage is not planned yet, and a missing folder is named."""
+    """An unknown kind of place is refused, and a missing folder is named."""
     cache = Cache(tmp_path, plain(tmp_path))
-    (refused,) = await cache.submit("one-1", pinned("s3://bucket/v1"))
+    (refused,) = await cache.submit("one-1", pinned("ftp://bucket/v1"))
     assert isinstance(refused, CacheFailed)
     assert refused.reason == Reason.FORMAT_UNSUPPORTED
     (refused,) = await cache.submit("two-1", pinned(tmp_path / "gone"))
@@ -181,51 +134,6 @@ async def test_a_lost_plan_file_is_made_again(folder: Path, tmp_path: Path) -> N
     shutil.rmtree(tmp_path / "plans")
     (ready,) = await cache.run(actions)
     assert isinstance(ready, CacheReady)
-
-
-class Unreliable:
-    """A pool that keeps only what it is allowed to; its blocks are kilobytes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.kept: set[str] = set()
-        self.drops: set[str] = set()
-        self.down = False
-        self.fetched = 0
-        self.traits = PoolTraits(adapter="unreliable", proof="blocks", cannot_prove=None, block_bytes=1024)
-
-    def choose(self, root: Path, files: Sequence[PlannedFile]) -> Pool:  # noqa: ARG002 the port's signature
-        return self
-
-    def check(self, root: Path, files: Sequence[PlannedFile]) -> list[Residency]:  # noqa: ARG002
-        if self.down:
-            msg = "the mount is gone"
-            raise PoolError(msg)
-        return [
-            Residency(verified=file.spans, missing=())
-            if file.path in self.kept
-            else Residency(
-                verified=(), missing=tuple(Missing(file=file.path, range=one, reason="dropped") for one in file.spans)
-            )
-            for file in files
-        ]
-
-    def fetch(self, root: Path, file: PlannedFile) -> int:  # noqa: ARG002
-        self.fetched += file.planned_bytes
-        if file.path.split("/")[0] not in self.drops:
-            self.kept.add(file.path)
-        return file.planned_bytes
-
-    def room_bytes(self) -> int:
-        return 1 << 30
-
-    def drop(self, root: Path, files: Sequence[PlannedFile], *, keep: Sequence[Kept] = ()) -> int:  # noqa: ARG002
-        dropped = [file for file in files if file.path in self.kept]
-        self.kept -= {file.path for file in dropped}
-        return sum(file.planned_bytes for file in dropped)
-
-    def facts(self) -> PoolFacts:
-        return PoolFacts(adapter="unreliable", limit_bytes=1 << 30, used_bytes=0, keep_free_ratio=None, disks=())
 
 
 async def test_partial_until_everything_is_there(folder: Path, tmp_path: Path) -> None:

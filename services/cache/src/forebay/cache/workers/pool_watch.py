@@ -42,7 +42,7 @@ class PoolWatch:
     async def run(self, company: Company) -> None:
         """Watch until cancelled."""
         company.probe("warnings", self.warnings)
-        ready = await company.read(lambda state: _ready(state, self._node))
+        ready = await company.read(lambda state: ready_plans(state, self._node))
         await company.say(*(Work(kind=CHECK, key=plan.key, project=plan.project, again=True) for plan in ready))
         while True:
             await self.look(company)
@@ -98,7 +98,7 @@ def _seen(node: str, facts: PoolFacts, found: tuple[Concern, ...]) -> CachePoolS
     )
 
 
-def _ready(state: State, node: str) -> list[Plan]:
+def ready_plans(state: State, node: str) -> list[Plan]:
     """Plans whose blocks can be looked at."""
     live = state.find(Plan, "live", "live")
     return [plan for plan in live if plan.on(node).state == READY and plan.on(node).proof == "blocks"]

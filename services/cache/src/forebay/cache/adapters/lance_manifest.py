@@ -17,6 +17,7 @@ from uuid import UUID
 
 from forebay.cache.adapters import protobuf as pb
 from forebay.cache.adapters.origin import Origin
+from forebay.cache.adapters.roaring import read_roaring
 from forebay.cache.errors import DataChangedError, DataUnreadableError, FormatUnsupportedError
 
 MAGIC = b"LANC"
@@ -76,6 +77,8 @@ class Index:
     folder: str
     files: tuple[tuple[str, int], ...]
     """Absolute path and size of each file; empty when the manifest does not list them."""
+    fragments: frozenset[int]
+    """Which ones it covers; rows of others are looked for without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +313,7 @@ class _Parser:
 
     def _index(self, message: bytes) -> Index:
         uuid, name, base = b"", "", _UNKNOWN_BASE
+        covered = frozenset[int]()
         fields: list[int] = []
         listed: list[bytes] = []
         for field, value in pb.fields(message):
@@ -319,6 +323,8 @@ class _Parser:
                 fields += [pb.signed(one) for one in pb.numbers(value)]
             elif field == 3:
                 name = pb.text(value)
+            elif field == 5:
+                covered = read_roaring(pb.message(value))
             elif field == 9:
                 base = pb.number(value)
             elif field == 10:
@@ -327,7 +333,8 @@ class _Parser:
             msg = f"its index {name!r} has an id of {len(uuid)} bytes"
             raise DataChangedError(msg)
         folder = f"{self._base(base)[0]}/_indices/{UUID(bytes=uuid)}"
-        return Index(name=name, fields=tuple(fields), folder=folder, files=tuple(_index_files(folder, listed)))
+        files = tuple(_index_files(folder, listed))
+        return Index(name=name, fields=tuple(fields), folder=folder, files=files, fragments=covered)
 
 
 def _index_files(folder: str, listed: list[bytes]) -> Iterator[tuple[str, int]]:

@@ -67,7 +67,8 @@ class _Field:
     """Ids of the node, its ancestors and everything below it: all it takes to read it."""
     blob: bool
     blob_below: bool
-    narrow: bool
+    eager: frozenset[int]
+    """Those of the family that readers take along for every row when they filter."""
 
 
 class LanceTable:
@@ -157,20 +158,32 @@ class LanceTable:
             msg = f"{self.name} keeps blobs inside a nested column, which cannot be planned yet; leave that column out"
             raise FormatUnsupportedError(msg)
         blobs = {name for name in narrow | full if self._fields[name].blob}
-        full |= blobs | {name for name in narrow if self._fields[name].narrow}
+        full |= blobs
         spans = None if rows is None else self._rows.spans(rows)
         files = [*self._always(), *self._index_files(lambda index: set(index.fields) <= searched)]
+        without_index = self._not_indexed(rows or "")
         wanted = [
-            (file, None if spans is None else spans.get(fragment.id, NO_ROWS))
+            (file, None if spans is None or fragment.id in without_index else spans.get(fragment.id, NO_ROWS))
             for fragment in self._manifest.fragments
             for file in fragment.files
         ]
-        narrow_ids, full_ids = self._ids(narrow), self._ids(full)
+        narrow_ids = self._ids(narrow)
+        full_ids = self._ids(full).union(*(self._fields[name].eager for name in narrow))
         for found in self._each(lambda one: self._data_ranges(one[0], narrow_ids, full_ids, one[1]), wanted):
             files += found
         for name in sorted(blobs):
             files += self._payloads(name, rows if payloads is None else payloads)
         return unite_files(files)
+
+    def _not_indexed(self, rows: str) -> frozenset[int]:
+        """Fragments that an index of the filter does not cover: readers scan all of their rows beside the index."""
+        searched = self._ids(self.columns_in(rows))
+        covered: dict[str, set[int]] = {}
+        for index in self._manifest.indexes:
+            if index.fields and set(index.fields) <= searched:
+                covered.setdefault(index.name, set()).update(index.fragments)
+        everywhere = {fragment.id for fragment in self._manifest.fragments}
+        return frozenset[int]().union(*(everywhere - known for known in covered.values()))
 
     def _ids(self, names: Iterable[str]) -> frozenset[int]:
         return frozenset[int]().union(*(self._fields[name].family for name in names))
@@ -317,7 +330,7 @@ def _flatten(fields: Iterable[SchemaField], table: str, limit: int) -> Iterator[
             family=frozenset(one.id for one in (*chain, *under)),
             blob=field.blob and not nested,
             blob_below=any(one.blob for one in under) or (field.blob and nested),
-            narrow=_is_narrow(chain[0].logical_type, limit),
+            eager=frozenset(one for leaf in (field, *under) for one in _eager(leaf, known, below, limit)),
         )
 
 
@@ -335,6 +348,19 @@ def _below(field: SchemaField, below: Mapping[int, list[SchemaField]]) -> Iterat
     for child in below.get(field.id, []):
         yield child
         yield from _below(child, below)
+
+
+def _eager(leaf: SchemaField, known: Mapping[int, SchemaField], below: Mapping[int, object], limit: int) -> list[int]:
+    """A narrow leaf with the structs it lies in; none when it is wide, or lies in a list, which is always picked by row."""
+    if leaf.id in below or not _is_narrow(leaf.logical_type, limit):
+        return []
+    found, parent = [leaf.id], leaf.parent
+    while parent >= 0:
+        if not known[parent].logical_type.startswith("struct"):
+            return []
+        found.append(parent)
+        parent = known[parent].parent
+    return found
 
 
 def _is_narrow(logical: str, limit: int) -> bool:

@@ -60,7 +60,9 @@ class LerobotFiles:
         files = [planned_file(path, size) for path, size in self._origin.tree(f"{self._root}/meta")]
         loose = [name for name in self._origin.names(self._root) if not name.endswith("/")]
         files += [self._whole(f"{self._root}/{name}") for name in loose]
-        files += self._each(lambda path: self._parquet(path, wanted, episodes), self._data_files(episodes))
+        chosen = self._data_files(episodes)
+        files += self._each(lambda path: self._parquet(path, wanted, episodes), chosen)
+        files += self._each(lambda path: self._parquet(path, frozenset(), episodes), self._other_files(chosen))
         notes: list[str] = []
         for file, note in self._each(self._video, [one for key in cameras for one in self._videos(key, episodes)]):
             files.append(file)
@@ -135,6 +137,13 @@ class LerobotFiles:
         places = sorted({(columns[0][row], columns[1][row]) for row in self._chosen(episodes)})
         self._refuse_nothing(places, episodes)
         return [self._path("data_path", {"chunk_index": chunk, "file_index": file}) for chunk, file in places]
+
+    def _other_files(self, chosen: Sequence[str]) -> list[str]:
+        """Readers of v3 open every data file that is there, and look into its footer for the episodes."""
+        if self._version in _V2:
+            return []
+        there = [path for path, _ in self._origin.tree(f"{self._root}/data") if path.endswith(".parquet")]
+        return sorted(set(there) - set(chosen))
 
     def _v2_episodes(self, episodes: Episodes | None) -> list[dict[str, int]]:
         total, chunk = self._number("total_episodes", 0), max(1, self._number("chunks_size", 1000))

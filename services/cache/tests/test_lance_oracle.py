@@ -1,0 +1,205 @@
+"""The proof of planning, over generated tables: every column kind, file version and history, and the reverse.
+
+Enough: with every byte outside the plan zeroed, the read is the same. Not padded: with
+one planned page or payload zeroed, it is not.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import lance
+import pytest
+from forebay.cache.adapters.lance_format import TAIL_BYTES, read_layout
+from forebay.cache.adapters.lance_ranges import LanceTable
+from forebay.cache.adapters.origin import FolderOrigin
+from forebay.cache.domain.plan import ByteRange, PlannedFile, merge_ranges
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from . import lance_histories as histories
+from . import lance_tables as tables
+from .lance_kinds import ENTROPY, KINDS, table_of
+
+VERSIONS: tuple[tables.Version, ...] = ("2.0", "2.1", "2.2")
+NO_STRUCT_NULLS = frozenset({"structs_with_nulls"})
+"""2.0 does not store which structs are null, and says so."""
+EPISODES = "episode_index >= 4 AND episode_index < 6"
+FILTERS = (None, EPISODES, "index % 97 = 3", "episode_index = 104", "index < 0")
+
+
+def plan_of(table: Path, columns: list[str], rows: str | None, version: int | None = None) -> list[PlannedFile]:
+    """The plan, with paths relative to the table even where they lead out of it."""
+    files = LanceTable(FolderOrigin(), str(table), version=version).ranges(columns, rows=rows)
+    return [PlannedFile(path=os.path.relpath(file.path, table), size=file.size, ranges=file.ranges) for file in files]
+
+
+def read(table: Path, columns: list[str], rows: str | None, version: int | None = None) -> Any:
+    return lance.dataset(str(table), version=version).to_table(columns=columns, filter=rows)
+
+
+def assert_enough(table: Path, columns: list[str], rows: str | None, version: int | None = None) -> None:
+    copy = tables.fresh(table.with_name("zeroed.lance"))
+    tables.zero_outside(table, copy, plan_of(table, columns, rows, version))
+    assert read(copy, columns, rows, version).equals(read(table, columns, rows, version))
+
+
+def kinds_of(version: tables.Version) -> list[str]:
+    return [kind for kind in KINDS if version != "2.0" or kind not in NO_STRUCT_NULLS]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("rows", [None, EPISODES])
+def test_every_kind_alone(tmp_path: Path, version: tables.Version, rows: str | None) -> None:
+    """Each kind of column, read alone and whole or for some episodes, needs nothing but its plan."""
+    table = tmp_path / "frames.lance"
+    kinds = kinds_of(version)
+    lance.write_dataset(table_of(kinds, 600), table, data_storage_version=version, max_rows_per_file=400)
+    for kind in kinds:
+        assert_enough(table, [kind], rows)
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[tables.Version, bool, list[str], list[histories.Step], str | None, int]:
+    version = draw(st.sampled_from(VERSIONS))
+    kinds = draw(st.lists(st.sampled_from(kinds_of(version)), min_size=1, max_size=3, unique=True))
+    steps = draw(st.lists(st.sampled_from(histories.STEPS), max_size=5))
+    return version, draw(st.booleans()), kinds, steps, draw(st.sampled_from(FILTERS)), draw(st.integers(0, 6))
+
+
+H = histories
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(lives())
+@example(("2.2", False, ["texts"], [H.tree_index, H.append, H.delete_some], EPISODES, 0))
+@example(("2.2", True, ["lists_of_structs"], [H.update, H.tree_index, H.compact, H.append], EPISODES, 0))
+@example(("2.1", True, ["texts", "vectors"], [H.delete_some, H.merge, H.compact], None, 1))
+@example(("2.2", False, ["structs", "texts"], [H.add_column, H.rename, H.drop, H.append], None, 2))
+@example(("2.1", False, ["long_texts"], [H.tree_index, H.append], EPISODES, 0))
+@example(("2.0", False, ["vectors"], [H.delete_all, H.append, H.restore], "index % 97 = 3", 0))
+def test_any_history(life: tuple[tables.Version, bool, list[str], list[histories.Step], str | None, int]) -> None:
+    """After any history, the latest version and one of the past read the same from their plans alone."""
+    version, stable_rows, kinds, steps, rows, back = life
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "frames.lance"
+        one = histories.Life(path, kinds, version, stable_rows)
+        one.write()
+        for step in steps:
+            one.steps += 1
+            step(one)
+        latest = one.table.version
+        for number in {latest, max(1, latest - back)}:
+            names = [name for name in lance.dataset(str(path), version=number).schema.names if name != "index"]
+            assert_enough(path, names[:1], rows, number)
+            assert_enough(path, names[1:] or names, rows, number)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_clone_needs_its_own_files_and_the_sources(tmp_path: Path, version: tables.Version) -> None:
+    """A shallow clone, one that was written to since, and a branch need what their plan names, here and there."""
+    source, clone = tmp_path / "pool" / "all.lance", tmp_path / "pool" / "v1.lance"
+    life = histories.Life(source, ["texts", "vectors"], version, stable_rows=False)
+    life.write()
+    histories.delete_some(life)
+    histories.tree_index(life)
+    life.table.shallow_clone(str(clone), life.table.version)
+    histories.append(life)
+    lance.write_dataset(table_of(["texts", "vectors"], 100, seed=5), clone, mode="append")
+    lance.dataset(str(clone)).delete("index % 11 = 2")
+    for number in (life.table.version - 1, None):
+        expected = read(clone, ["texts"], EPISODES, number)
+        files = plan_of(clone, ["texts"], EPISODES, number)
+        assert any(file.path.startswith("../all.lance/_versions/") for file in files)
+        kept = zero_in_place(clone, tmp_path / "pool", files)
+        assert read(clone, ["texts"], EPISODES, number).equals(expected)
+        for path, content in kept.items():
+            path.write_bytes(content)
+    life.table.create_branch("trial", life.table.version)
+    branch = source / "tree" / "trial"
+    assert_same_in_place(branch, tmp_path / "pool", ["vectors"])
+
+
+def assert_same_in_place(table: Path, pool: Path, columns: list[str]) -> None:
+    expected = read(table, columns, None)
+    zero_in_place(table, pool, plan_of(table, columns, None))
+    assert read(table, columns, None).equals(expected)
+
+
+def zero_in_place(table: Path, pool: Path, files: list[PlannedFile]) -> dict[Path, bytes]:
+    """The oracle where copies would not do, because clones name absolute paths. Returns what was there."""
+    planned = {(table / file.path).resolve(): file for file in files}
+    kept: dict[Path, bytes] = {}
+    for path in sorted(one for one in pool.rglob("*") if one.is_file()):
+        content = path.read_bytes()
+        left = bytearray(len(content))
+        file = planned.pop(path, None)
+        for start, end in file.spans if file else ():
+            left[start:end] = content[start:end]
+        kept[path] = content
+        path.write_bytes(left)
+    assert not planned
+    return kept
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("rows", [None, EPISODES])
+def test_no_planned_page_is_padding(tmp_path: Path, version: tables.Version, rows: str | None) -> None:
+    """Each page that is planned for a column of its own is read: zeroed, it makes another table or an error."""
+    table = tmp_path / "frames.lance"
+    kinds = [kind for kind in kinds_of(version) if kind in ENTROPY]
+    lance.write_dataset(table_of(kinds, 600), table, data_storage_version=version, max_rows_per_file=400)
+    trials: list[tuple[Path, list[str], str | None]] = []
+    for kind in kinds:
+        planned = {file.path: file for file in plan_of(table, [kind], rows)}
+        for path, page in pages(table, kind, rows):
+            assert all(holds(planned[path], buffer) for buffer in page)
+            broken = tmp_path / f"broken-{len(trials)}.lance"
+            tables.copy_with_zeros(table, broken, path, page)
+            trials.append((broken, [kind], rows))
+    untouched = (table, kinds, rows)
+    same = tables.same_as(table, [*trials, untouched])
+    assert same == [len(trials)], f"nobody reads {[trials[number][1] for number in same[:-1]]}"
+
+
+def holds(file: PlannedFile, buffer: ByteRange) -> bool:
+    return merge_ranges([*file.spans, buffer]) == merge_ranges(file.spans)
+
+
+def pages(table: Path, kind: str, rows: str | None) -> list[tuple[str, tuple[ByteRange, ...]]]:
+    """The pages of one column in the fragment that holds the wanted rows, outside the tail that is planned anyway."""
+    dataset = lance.dataset(str(table))
+    field = next(one for one in dataset.lance_schema.fields() if one.name() == kind)
+    wanted = {one.id() for one in below(field)}
+    found: list[tuple[str, tuple[ByteRange, ...]]] = []
+    for fragment in dataset.get_fragments()[: None if rows is None else 1]:
+        for file in fragment.data_files():
+            path = f"data/{file.path}"
+            layout = read_layout(FolderOrigin(), str(table / path))
+            for one, place in zip(file.fields, file.column_indices, strict=True):
+                if one in wanted and place >= 0:
+                    found += [(path, page.buffers) for page in layout.column(place).pages if page.buffers]
+    return found
+
+
+def below(field: Any) -> list[Any]:
+    return [field, *(one for child in field.children() for one in below(child))]
+
+
+def test_planning_reads_manifests_and_tails_only(tmp_path: Path) -> None:
+    """Columns cost one manifest and one tail per file, read once; episodes only bytes that are planned too."""
+    table = tmp_path / "frames.lance"
+    life = histories.Life(table, ["embeddings", "texts"], "2.2", stable_rows=False)
+    life.write()
+    histories.append(life)
+    origin = FolderOrigin()
+    opened = LanceTable(origin, str(table))
+    planned = opened.ranges(["texts"])
+    manifest = next(file.size for file in planned if file.path.endswith(".manifest"))
+    files = [file for file in planned if "/data/" in file.path]
+    assert origin.read_bytes <= manifest + TAIL_BYTES * len(files)
+    opened.ranges(["embeddings"])
+    assert origin.read_bytes <= manifest + TAIL_BYTES * len(files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -16,16 +17,24 @@ class Shared:
     aligned_bytes: int
 
 
-def shared(newer: ReadPlan, older: ReadPlan, block_bytes: int) -> Shared:
-    """Compare by place and size of files: files of versions are never changed, only added."""
-    known = {_place(older, file): file for file in older.files}
+def shared(newer: ReadPlan, older: ReadPlan, block_bytes: int, same: Callable[[str], str]) -> Shared:
+    """Compare file by file: files of versions are never changed, only added.
+
+    `same` gives a path's identity: a version may hold files of the one before as hard links.
+    """
+    known = {same(place_of(older, file)): file for file in older.files}
     planned = aligned = 0
     for file in newer.files:
-        other = known.get(_place(newer, file))
-        if other is not None:
+        other = known.get(same(place_of(newer, file)))
+        if other is not None and other.size == file.size:
             planned += range_bytes(overlap(file.spans, other.spans))
             aligned += range_bytes(overlap(file.aligned(block_bytes), other.aligned(block_bytes)))
     return Shared(planned_bytes=planned, aligned_bytes=aligned)
+
+
+def place_of(plan: ReadPlan, file: PlannedFile) -> str:
+    """Where a planned file lies."""
+    return str(PurePosixPath(plan.root) / file.path)
 
 
 def overlap(some: tuple[ByteRange, ...], others: tuple[ByteRange, ...]) -> tuple[ByteRange, ...]:
@@ -42,7 +51,3 @@ def overlap(some: tuple[ByteRange, ...], others: tuple[ByteRange, ...]) -> tuple
         else:
             right += 1
     return tuple(found)
-
-
-def _place(plan: ReadPlan, file: PlannedFile) -> tuple[str, int]:
-    return str(PurePosixPath(plan.root) / file.path), file.size

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from forebay.cache.adapters.file_identity import identity
 from forebay.cache.adapters.plan_files import PlanFiles
 from forebay.cache.domain.decide import fact, said_node
-from forebay.cache.domain.documents import LOCAL_NODE, RESIDENT, Plan
+from forebay.cache.domain.documents import LOCAL_NODE, LOST, RESIDENT, Plan
 from forebay.cache.domain.plan import ByteRange, ReadPlan, merge_ranges, range_bytes
-from forebay.cache.domain.shared import overlap
+from forebay.cache.domain.shared import overlap, place_of
 from forebay.cache.domain.wording import show_bytes
 from forebay.cache.errors import PlanError, PoolError
 from forebay.cache.ports import ChoosePool, Kept
@@ -38,7 +39,7 @@ class EvictWorker:
         trouble: str | None = None
         for key in item.payload["victims"]:
             known = await context.get(Plan, str(key))
-            if known is None or known.wanted or known.on(self._node).state not in RESIDENT:
+            if known is None or known.wanted or known.on(self._node).state not in {*RESIDENT, LOST}:
                 continue
             plan = await asyncio.to_thread(self._plans.read, known.id)
             if plan is None:
@@ -86,10 +87,10 @@ class EvictWorker:
         needed: dict[str, list[ByteRange]] = {}
         for other in kept:
             for file in other.files:
-                needed.setdefault(str(PurePosixPath(other.root) / file.path), []).extend(file.aligned(block))
+                needed.setdefault(identity(place_of(other, file)), []).extend(file.aligned(block))
         left = shared = 0
         for file, residency in zip(plan.files, pool.check(root, plan.files), strict=True):
-            stays = merge_ranges(needed.get(str(PurePosixPath(plan.root) / file.path), ()))
+            stays = merge_ranges(needed.get(identity(place_of(plan, file)), ()))
             common = range_bytes(overlap(residency.verified, stays))
             left += range_bytes(residency.verified) - common
             shared += common

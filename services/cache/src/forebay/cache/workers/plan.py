@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from forebay.cache.adapters.file_identity import identity
 from forebay.cache.adapters.locations import local_folder
 from forebay.cache.adapters.plan_files import PlanFiles
 from forebay.cache.domain.documents import LOCAL_NODE, READY, Plan, place
@@ -88,7 +89,7 @@ class PlanWorker:
             older = self._plans.read(plan_id)
             if older is None or older.id == plan.id:
                 continue
-            common = shared(plan, older, block_bytes)
+            common = shared(plan, older, block_bytes, identity)
             if common.planned_bytes > best.get("reused_bytes", 0):
                 new = plan.aligned_bytes(block_bytes) - common.aligned_bytes
                 best = {"previous": plan_id, "reused_bytes": common.planned_bytes, "new_aligned_bytes": new}

@@ -147,6 +147,7 @@ class Agent:
             free_bytes=self._settings.free_bytes,
             environment=self._environment,
             bus_problem=problem,
+            home=self._settings.home,
         )
         checks = await asyncio.to_thread(run_preflight, inputs, self._command, around)
         for check in checks:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
 from forebay.sdk.errors import ColumnNotPinnedError, DataUnreadableError
-from forebay.sdk.lance_store import LanceFrames, LanceVideos
+from forebay.sdk.lance_store import FRAMES, LanceFrames, LanceVideos
 from forebay.sdk.lerobot_store import LeRobotFrames, LeRobotVideos
 from forebay.sdk.metadata import EpisodeMeta, Metadata, read_metadata
 from forebay.sdk.stores import FrameStore, VideoStore
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from forebay.contracts.v1.datasets import PinnedInput
+    from forebay.sdk.roots import Root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +163,10 @@ def _plain(name: str) -> str:
     return name.replace(".", "_")
 
 
-def open_pinned(pinned: PinnedInput, place: Path) -> Dataset:
+def open_pinned(pinned: PinnedInput, root: Root) -> Dataset:
     """Open the version that a job pinned, with the part of it that the job declared."""
     return open_root(
-        place,
+        root,
         name=pinned.name,
         number=pinned.number,
         columns=pinned.columns,
@@ -175,7 +175,7 @@ def open_pinned(pinned: PinnedInput, place: Path) -> Dataset:
 
 
 def open_root(
-    root: Path,
+    root: Root,
     *,
     name: str,
     number: int,
@@ -184,7 +184,7 @@ def open_root(
 ) -> Dataset:
     """Open a version root, whichever way its tables are stored."""
     metadata = read_metadata(root)
-    lance = (root / "frames.lance").is_dir()
+    lance = root.has_table(FRAMES)
     frames: FrameStore = LanceFrames(root) if lance else LeRobotFrames(root, metadata)
     videos: VideoStore = LanceVideos(root) if lance else LeRobotVideos(root, metadata)
     return Dataset(

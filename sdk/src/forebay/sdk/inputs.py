@@ -31,9 +31,13 @@ class Inputs(BaseModel):
     allow_cold_start: bool = False
     command: tuple[str, ...] = ()
 
+    def where_is(self, pinned: PinnedInput) -> str:
+        """The place that this job reads a version from: a folder, or `s3://bucket/prefix`."""
+        return self.places.get(f"{pinned.name}@v{pinned.number}") or pinned.root
+
     def place_of(self, pinned: PinnedInput) -> Path:
-        """The folder that this job reads a version from."""
-        return local_path(self.places.get(f"{pinned.name}@v{pinned.number}") or pinned.root)
+        """The same, where only a folder can be meant."""
+        return local_path(self.where_is(pinned))
 
 
 def read_inputs(path: Path) -> Inputs:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
-from forebay.sdk.errors import DataUnreadableError
 from forebay.sdk.metadata import Metadata
+
+if TYPE_CHECKING:
+    from forebay.sdk.roots import Root
 
 
 class LeRobotFrames:
     """Parquet files under `data/`; only the files that hold the asked rows are opened."""
 
-    def __init__(self, root: Path, metadata: Metadata) -> None:
+    def __init__(self, root: Root, metadata: Metadata) -> None:
         self._root = root
         self._template = str(metadata.info["data_path"])
         spans: dict[tuple[int, int], tuple[int, int]] = {}
@@ -33,12 +34,11 @@ class LeRobotFrames:
             lower, upper = max(start, first), min(stop, last)
             if lower >= upper:
                 continue
-            path = self._root / self._template.format(chunk_index=chunk, file_index=file)
+            name = self._template.format(chunk_index=chunk, file_index=file)
             try:
-                table = pq.read_table(path, columns=list(columns), partitioning=None)
+                table = pq.read_table(self._root.source(name), columns=list(columns), partitioning=None)
             except (OSError, pa.ArrowException) as error:
-                msg = f"{path.name} cannot be read: {error}"
-                raise DataUnreadableError(msg, "check that the pool is mounted: forebay status") from error
+                raise self._root.failed(name, error) from None
             parts.append(table.slice(lower - first, upper - lower))
         return pa.concat_tables(parts).select(list(columns))
 
@@ -46,14 +46,9 @@ class LeRobotFrames:
 class LeRobotVideos:
     """mp4 files under `videos/`."""
 
-    def __init__(self, root: Path, metadata: Metadata) -> None:
+    def __init__(self, root: Root, metadata: Metadata) -> None:
         self._root = root
         self._template = str(metadata.info["video_path"])
 
     def open(self, camera: str, chunk: int, file: int) -> BinaryIO:
-        path = self._root / self._template.format(video_key=camera, chunk_index=chunk, file_index=file)
-        try:
-            return path.open("rb")
-        except OSError as error:
-            msg = f"no video of camera {camera!r} in chunk {chunk}, file {file} ({error.strerror})"
-            raise DataUnreadableError(msg, "check that the pool is mounted: forebay status") from error
+        return self._root.open(self._template.format(video_key=camera, chunk_index=chunk, file_index=file))

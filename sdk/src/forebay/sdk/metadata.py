@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from forebay.sdk.errors import DataUnreadableError
+
+if TYPE_CHECKING:
+    from forebay.sdk.roots import Root
+
+INFO = "meta/info.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,36 +70,34 @@ class Metadata:
         return tuple(name for name, feature in self.features.items() if feature["dtype"] != "video")
 
 
-def read_metadata(root: Path) -> Metadata:
+def read_metadata(root: Root) -> Metadata:
     """Read `meta/`; raises `DataUnreadableError` that names the file."""
-    info_file = root / "meta/info.json"
     try:
-        info = json.loads(info_file.read_bytes())
+        info = json.loads(root.read(INFO))
         cameras = [name for name, feature in info["features"].items() if feature["dtype"] == "video"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        msg = f"{info_file} cannot be read: {error}"
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"{INFO} cannot be read: {error}"
         raise DataUnreadableError(msg, "ask `forebay why` about the job, or check the mount") from error
     version = info.get("codebase_version")
     if version != "v3.0":
-        msg = f"{root} is registered as LeRobot {version}, which is read here only in v3.0"
+        msg = f"this version is registered as LeRobot {version}, which is read here only in v3.0"
         raise DataUnreadableError(msg, "open it with LeRobot itself, or upload it: versions of uploads are v3.0")
     return Metadata(info=info, episodes=_episodes(root, cameras))
 
 
-def _episodes(root: Path, cameras: list[str]) -> tuple[EpisodeMeta, ...]:
+def _episodes(root: Root, cameras: list[str]) -> tuple[EpisodeMeta, ...]:
     import pyarrow.parquet as pq  # noqa: PLC0415 only who reads data pays for it
 
     wanted = ["episode_index", "dataset_from_index", "dataset_to_index", "data/chunk_index", "data/file_index"]
     wanted += [f"videos/{camera}/{part}" for camera in cameras for part in _VIDEO_COLUMNS]
     rows: list[dict[str, Any]] = []
-    for path in sorted((root / "meta/episodes").glob("*/*.parquet")):
+    for path in sorted(name for name in root.below("meta/episodes") if name.endswith(".parquet")):
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(root.source(path)) as file:
                 names = [name for name in [*wanted, "tasks"] if name in file.schema_arrow.names]
                 rows += file.read(columns=names).to_pylist()
         except (OSError, pa.ArrowException) as error:
-            msg = f"{path} cannot be read: {error}"
-            raise DataUnreadableError(msg, "check the mount, or commit the version again") from error
+            raise root.failed(path, error) from None
     return tuple(_episode(row, cameras) for row in sorted(rows, key=lambda row: int(row["episode_index"])))
 
 

@@ -18,7 +18,8 @@ from forebay.contracts.parts import Part, Source
 from forebay.runtime.settings import environment
 from forebay.sdk.dataset import Dataset, open_pinned, open_root
 from forebay.sdk.errors import InputNotDeclaredError
-from forebay.sdk.inputs import find_input, local_path, read_inputs
+from forebay.sdk.inputs import find_input, read_inputs
+from forebay.sdk.roots import root_at
 from forebay.sdk.settings import PlaceSettings, current_job, place_settings
 
 
@@ -30,15 +31,14 @@ def open(name: str, *, project: str | None = None, environ: Mapping[str, str] | 
     """
     environ = environment() if environ is None else environ
     logical = parse_logical_name(name)
-    job = current_job(environ)
+    job, place = current_job(environ), place_settings(environ)
     if job.inputs is not None:
         inputs = read_inputs(job.inputs)
         pinned = find_input(inputs, logical)
-        return open_pinned(pinned, inputs.place_of(pinned))
-    place = place_settings(environ)
+        return open_pinned(pinned, root_at(inputs.where_is(pinned), home=place.home))
     with ThreadPoolExecutor(1) as thread:  # a notebook has a running loop of its own
         version = thread.submit(asyncio.run, _ask_ingest(logical, place, project)).result()
-    return open_root(local_path(str(version["root"])), name=logical.name, number=int(version["number"]))
+    return open_root(root_at(str(version["root"]), home=place.home), name=logical.name, number=int(version["number"]))
 
 
 async def _ask_ingest(name: LogicalName, place: PlaceSettings, project: str | None) -> dict[str, Any]:

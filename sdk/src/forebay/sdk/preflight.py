@@ -20,7 +20,9 @@ from pathlib import Path
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.datasets import MANIFEST_FILE, PinnedInput
 from forebay.contracts.v1.jobs import PreflightCheck, Resources
-from forebay.sdk.inputs import Inputs
+from forebay.sdk.errors import DataUnreadableError
+from forebay.sdk.inputs import Inputs, local_path
+from forebay.sdk.roots import Root, root_at
 
 _READ_BYTES = 64 * 1024
 
@@ -33,6 +35,8 @@ class Surroundings:
     free_bytes: int
     environment: Mapping[str, str]
     bus_problem: str | None = None
+    home: Path = Path(".forebay")
+    """Where the keys of object stores are."""
 
 
 def _pass(name: str, reason: Reason, message: str) -> PreflightCheck:
@@ -50,12 +54,39 @@ def _fail(name: str, reason: Reason, message: str) -> PreflightCheck:
 def run_preflight(inputs: Inputs, command: Sequence[str], around: Surroundings) -> tuple[PreflightCheck, ...]:
     """Run every check."""
     return (
-        *(check_input(pinned, inputs.place_of(pinned)) for pinned in inputs.inputs),
+        *(_check_data(pinned, inputs.where_is(pinned), around.home) for pinned in inputs.inputs),
         check_output(around.output, around.free_bytes),
         *check_resources(inputs.resources, around.environment),
         check_command(command, around.environment),
         *check_bus(around.bus_problem),
     )
+
+
+def _check_data(pinned: PinnedInput, where: str, home: Path) -> PreflightCheck:
+    if where.startswith("s3://"):
+        return check_objects(pinned, root_at(where, home=home))
+    return check_input(pinned, local_path(where))
+
+
+def check_objects(pinned: PinnedInput, root: Root) -> PreflightCheck:
+    """The same of a version on object storage: what is listed there has the sizes that were committed."""
+    name = f"data {pinned.name}@v{pinned.number}"
+    try:
+        there = root.below("")
+        if MANIFEST_FILE not in there:
+            return _warn(name, Reason.DATA_READABLE, f"{len(there)} objects; its list of files is kept elsewhere")
+        content = root.read(MANIFEST_FILE)
+        entries = json.loads(content)["files"]
+    except (DataUnreadableError, ValueError, KeyError) as error:
+        return _fail(name, Reason.DATA_UNREADABLE, str(error))
+    if hashlib.sha256(content).hexdigest() != pinned.manifest_sha256:
+        return _fail(name, Reason.DATASET_CHANGED, f"{MANIFEST_FILE} is not the one that the job pinned")
+    for entry in entries:
+        if there.get(entry["path"]) != entry["bytes"]:
+            found = there.get(entry["path"], "no")
+            message = f"{entry['path']} has {found} bytes on object storage, {entry['bytes']} were committed"
+            return _fail(name, Reason.DATASET_CHANGED, message)
+    return _pass(name, Reason.DATA_READABLE, f"{len(entries)} objects open at {pinned.name}@v{pinned.number}")
 
 
 def check_input(pinned: PinnedInput, root: Path) -> PreflightCheck:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.cache.adapters.locations import choose_between
+from forebay.cache.adapters.locations import choose_between, planner_at
 from forebay.cache.adapters.plan_files import PlanFiles
-from forebay.cache.adapters.version_root import plan_folder
 from forebay.cache.domain.decide import CHECK, EVICT, PLAN, WARM, Cache
 from forebay.cache.domain.documents import DOCUMENTS, LOCAL_NODE
 from forebay.cache.domain.evolve import FOLD_VERSION, READS, evolve
@@ -39,12 +38,13 @@ def definition(node: str = LOCAL_NODE, budget_bytes: int | None = None) -> Servi
 
 def workers(settings: CacheSettings) -> dict[str, Worker]:
     """What does the long work. Fluid or a ring before object storage would be chosen here, as one more `Pool`."""
-    choose = choose_between(settings.pool_kind, settings.pool_folder, settings.pool_log)
+    choose = choose_between(settings.pool_kind, settings.pool_folder, settings.pool_log, settings.home)
+    planner = planner_at(settings.home)
     plans, node = PlanFiles(settings.plans_folder), settings.node
     warming = WarmingSettings(parallel=settings.cache_parallel, stall_s=settings.cache_stall_s)
     return {
-        PLAN: PlanWorker(plan_folder, choose, plans, node=node),
-        WARM: WarmWorker(choose, plan_folder, plans, warming, node=node),
+        PLAN: PlanWorker(planner, choose, plans, node=node),
+        WARM: WarmWorker(choose, planner, plans, warming, node=node),
         CHECK: CheckWorker(choose, plans, node=node),
         EVICT: EvictWorker(choose, plans, node=node),
     }
@@ -53,7 +53,9 @@ def workers(settings: CacheSettings) -> dict[str, Worker]:
 async def run() -> None:
     """Run the service until it is told to stop."""
     settings = load()
-    pool = choose_between(settings.pool_kind, settings.pool_folder, settings.pool_log)(settings.pool_folder, ())
+    pool = choose_between(settings.pool_kind, settings.pool_folder, settings.pool_log, settings.home)(
+        settings.pool_folder, ()
+    )
     watch = PoolWatch(pool, node=settings.node, evicts_below=settings.kubelet_evicts_below)
     await run_service(
         definition(settings.node, settings.cache_budget_bytes),

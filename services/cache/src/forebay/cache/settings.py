@@ -22,7 +22,7 @@ class CacheSettings(ServiceSettings):
     pool_log: Path | None = None
     """What the mount writes about itself; tells why its object storage gives no bytes."""
     cache_budget_bytes: int | None = Field(default=None, gt=0)
-    """Cache bytes that all leased plans may hold together; unset: what the disk has free, less a tenth of it."""
+    """Cache bytes that all plans may hold together; unset: what the pool itself keeps at most."""
     cache_parallel: int = Field(default=4, ge=1, le=64)
     """Files that are warmed at once within one plan."""
     cache_stall_s: float = Field(default=300.0, gt=0)

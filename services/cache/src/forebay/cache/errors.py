@@ -79,7 +79,7 @@ class OriginError(PoolError):
 
 
 class OverBudgetError(CacheError):
-    """The plan needs more room than there is; refused before the first byte."""
+    """The disk has no room for what is still missing; refused before the first byte."""
 
     reason = Reason.CACHE_OVER_BUDGET
 
@@ -88,6 +88,6 @@ class OverBudgetError(CacheError):
         self.available = available
         self.budget = budget
         super().__init__(
-            f"the plan needs {needed:,} bytes of cache and {available:,} of {budget:,} are free: "
-            "ask for fewer columns or episodes, wait until other jobs end, or raise FOREBAY_CACHE_BUDGET_BYTES"
+            f"{needed:,} bytes are still to be fetched and the cache's disk has room for {available:,}: "
+            "free some of it, or ask for fewer columns or episodes; it is tried again"
         )

@@ -14,6 +14,7 @@ import pytest
 from forebay.cache.adapters import juicefs_volume
 from forebay.cache.adapters.folder_pool import FolderPool
 from forebay.cache.adapters.juicefs_pool import JuicefsPool
+from forebay.cache.adapters.locations import choose_between
 from forebay.cache.adapters.version_root import plan_folder
 from forebay.cache.domain.plan import ByteRange, PlannedFile, planned_file, range_bytes
 from forebay.cache.errors import DataChangedError, DataUnreadableError, PoolError
@@ -206,6 +207,21 @@ if WHY_NO_FUSE is None:
         assert verified_bytes(place, second) == 2 * MIB
         assert place.pool.drop(place.root, [first], keep=[(place.root, [second])]) == 0
         assert verified_bytes(place, second) == 2 * MIB
+
+    def test_links_into_the_mount(mount: Mounted, tmp_path: Path) -> None:
+        """A dataset that stays in its place is a folder of links: what they lead to is warmed, proved and freed."""
+        place = Place(JuicefsPool(mount.mountpoint), mount.mountpoint, mount)
+        (tmp_path / "linked.bin").symlink_to(write(place, "owners.bin", 3 * MIB))
+        file = planned_file("linked.bin", 3 * MIB)
+        chosen = choose_between("juicefs", mount.mountpoint)(tmp_path, [file])
+        assert chosen.traits.proof == "blocks"
+        assert range_bytes(chosen.check(tmp_path, [file])[0].verified) == 0
+        chosen.fetch(tmp_path, file)
+        assert range_bytes(chosen.check(tmp_path, [file])[0].verified) == 3 * MIB
+        assert chosen.drop(tmp_path, [file]) >= 3 * MIB
+        (tmp_path / "elsewhere.bin").write_bytes(b"here")
+        outside = planned_file("elsewhere.bin", 4)
+        assert choose_between("juicefs", mount.mountpoint)(tmp_path, [outside]).traits.proof == "readable"
 
     def test_a_cut_block_does_not_count(mount: Mounted) -> None:
         """A block file that is shorter than its block is not warm."""

@@ -68,7 +68,7 @@ class JuicefsPool:
 
     def check(self, root: Path, files: Sequence[PlannedFile]) -> list[Residency]:
         mount = read_mount(self._mountpoint)
-        paths = [root / file.path for file in files]
+        paths = [self._path(root, file) for file in files]
         for path, file in zip(paths, files, strict=True):
             check_size(path, file)
         blocks = self._locate(paths)
@@ -76,7 +76,7 @@ class JuicefsPool:
 
     def fetch(self, root: Path, file: PlannedFile) -> int:
         mount = read_mount(self._mountpoint)
-        path = root / file.path
+        path = self._path(root, file)
         check_size(path, file)
         cold = [
             one for one in self._locate([path])[path] if one.touched(file.spans) and not self._cached.whole(mount, one)
@@ -107,8 +107,8 @@ class JuicefsPool:
 
     def drop(self, root: Path, files: Sequence[PlannedFile], *, keep: Sequence[Kept] = ()) -> int:
         mount = read_mount(self._mountpoint)
-        there = [(root / file.path, file) for file in files if (root / file.path).exists()]
-        kept = [(place / file.path, file) for place, held in keep for file in held if (place / file.path).exists()]
+        there = self._existing(root, files)
+        kept = [one for place, held in keep for one in self._existing(place, held)]
         blocks = self._locate([path for path, _ in (*there, *kept)])
         stay = {block.name for path, file in kept for block in blocks[path] if block.touched(file.spans)}
         freed, whole = 0, []
@@ -133,6 +133,16 @@ class JuicefsPool:
         )
 
     # how
+
+    def _path(self, root: Path, file: PlannedFile) -> Path:
+        """Where the mount has the file: datasets that stay in their place are links into it."""
+        path = root / file.path
+        return path if path.is_relative_to(self._mountpoint) else path.resolve()
+
+    def _existing(self, root: Path, files: Sequence[PlannedFile]) -> list[tuple[Path, PlannedFile]]:
+        """What of these lies in the mount now."""
+        paths = [(self._path(root, file), file) for file in files]
+        return [(path, file) for path, file in paths if path.is_relative_to(self._mountpoint) and path.exists()]
 
     def _judge(self, mount: Mount, file: PlannedFile, blocks: Sequence[Block]) -> Residency:
         verified: list[ByteRange] = []

@@ -46,7 +46,7 @@ def choose_between(
     def choose(root: Path, files: Sequence[PlannedFile]) -> Pool:
         if is_on_object_storage(root):
             return ObjectPool(ObjectOrigin(stores))
-        if mount is not None and mount.holds(root) and all(mount.holds(root / file.path) for file in files):
+        if mount is not None and (mount.holds(root) or files) and all(mount.holds(root / file.path) for file in files):
             return mount
         return FolderPool(root, cannot_prove=OUTSIDE if mount is not None else CANNOT_PROVE)
 

@@ -86,7 +86,7 @@ def origin_trouble(path: str, text: str) -> OriginError:
         kind, does = "refused", f"refuses the keys ({told}): see object-stores.json or AWS_ACCESS_KEY_ID"
     elif status >= 500:
         kind, does = "failing", f"fails with {status}: see to the server; it is tried again"
-    elif "timed out" in text or "timeout" in text:
+    elif "timed out" in text or "TimedOut" in text:
         kind, does = "slow", "did not answer in time: see to the server and the network between"
     elif "error sending request" in text or "onnect" in text or "decoding response" in text:
         kind, does = "gone", "does not answer: see to the server and the network between"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,18 +106,23 @@ CASES = {
     "version is ancient": Case(breaks=_info(codebase_version="v1.6"), rule="LR-FORMAT-002", says="not supported"),
     "label and layout disagree": Case(breaks=_info(codebase_version="v2.1"), rule="LR-FORMAT-002", says="disagree"),
     "template climbs out": Case(
-        breaks=_info(data_path="../../etc/passwd-{chunk_index}-{file_index}"), rule="LR-FORMAT-003"
+        breaks=_info(data_path="../../etc/passwd-{chunk_index}-{file_index}"), rule="LR-FORMAT-003", rejected=EVERYBODY
     ),
-    "template is absolute": Case(breaks=_info(data_path="/etc/{chunk_index}/{file_index}"), rule="LR-FORMAT-003"),
+    "template is absolute": Case(
+        breaks=_info(data_path="/etc/{chunk_index}/{file_index}"), rule="LR-FORMAT-003", rejected=EVERYBODY
+    ),
     "template of v2": Case(
-        breaks=_info(data_path="data/episode_{episode_index:06d}.parquet"), rule="LR-FORMAT-003", says="{episode_index}"
+        breaks=_info(data_path="data/episode_{episode_index:06d}.parquet"),
+        rule="LR-FORMAT-003",
+        rejected=EVERYBODY,
+        says="{episode_index}",
     ),
     "template reads attributes": Case(
-        breaks=_info(data_path="d/{chunk_index.real}/{file_index}"), rule="LR-FORMAT-003"
+        breaks=_info(data_path="d/{chunk_index.real}/{file_index}"), rule="LR-FORMAT-003", rejected=EVERYBODY
     ),
     "videos lie elsewhere": Case(breaks=_move_videos, rule="LR-FORMAT-003", rejected=EVERYBODY, says="under video/"),
     "camera as images": Case(
-        breaks=lambda r: lerobot.change_feature(r, CAMERA, dtype="image"), rule="LR-FORMAT-004", rejected=EVERYBODY
+        breaks=lambda r: lerobot.change_feature(r, CAMERA, dtype="image"), rule="LR-STRUCT-005", rejected=EVERYBODY
     ),
     "link out of the folder": Case(breaks=_link_out, rule="LR-STRUCT-001", rejected=(2,), says="link"),
     "data file is missing": Case(breaks=_drop(SECOND_DATA), rule="LR-STRUCT-002", outcome="incomplete", rejected=(2,)),
@@ -399,3 +405,27 @@ def test_links_that_go_round(tmp_path: Path) -> None:
     (root / "data/round").symlink_to(root)
     (root / "data/loop.parquet").symlink_to(root / "data/loop.parquet")
     assert inspect(root).report.outcome == "accept"
+
+
+def test_a_bad_data_path_stops_no_other_check(tmp_path: Path) -> None:
+    """Rows are looked for where LeRobot puts them, so that one run names everything."""
+    folder = lerobot.build(tmp_path / "in")
+    lerobot.change_info(folder, data_path="data/episode_{episode_index:06d}.parquet")
+    lerobot.change_cell(folder, FIRST_DATA, 7, "action", [float("nan"), 0.0, 0.0])
+    (folder / lerobot.SECOND_VIDEO).write_bytes(b"")
+    found = {breach.rule.id: breach for breach in inspect(folder).report.breaches}
+    assert found.keys() == {"LR-FORMAT-003", "LR-SIGNAL-001", "LR-VIDEO-001"}
+    assert (found["LR-SIGNAL-001"].episodes, found["LR-VIDEO-001"].episodes) == ((1,), (2,))
+
+
+def test_a_doubled_column_beside_the_table_is_told(tmp_path: Path) -> None:
+    """A table that lies next to the episode table is nobody's, until a tool reads the whole folder."""
+    folder = lerobot.build(tmp_path / "in")
+    shutil.copy(folder / lerobot.EPISODES, folder / "meta/episodes/episodes.parquet")
+    lerobot.double_column(folder, "meta/episodes/episodes.parquet", f"videos/{CAMERA}/file_index")
+    (breach,) = inspect(folder).report.breaches
+    assert (breach.rule.id, breach.severity, breach.file) == (
+        "LR-STRUCT-005",
+        "warning",
+        "meta/episodes/episodes.parquet",
+    )

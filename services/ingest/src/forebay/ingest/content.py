@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.adapters.decoders import Decoders, Task, cores, value_of
 from forebay.ingest.adapters.decoding import DataFile, FileRows, Listing
 from forebay.ingest.domain import rules
-from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.frames import VideoScan
 from forebay.ingest.domain.limits import Limits
 from forebay.ingest.domain.path_template import PathTemplate
@@ -25,6 +26,9 @@ from forebay.ingest.domain.pictures import EpisodePictures, PictureWatch, check_
 from forebay.ingest.domain.recording import Info
 from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.errors import IngestError
+
+if TYPE_CHECKING:
+    from forebay.ingest.adapters.image_scans import ImageScan
 
 Tasks = tuple[dict[int, str] | None, list[Breach]]
 
@@ -64,6 +68,7 @@ class Content:
         self._pool = pool
         self._info = info
         self._rows: dict[str, FileRows | IngestError] = {}
+        self._images: dict[str, ImageScan | IngestError] = {}
         self._videos: dict[str, VideoScan] = {}
 
     def decode(
@@ -94,9 +99,20 @@ class Content:
             )
             for name, (path, watch) in videos.items()
         ]
+        pictured = data if self._info.image_cameras else ()
+        tasks += [
+            Task(
+                function=decoding.scan_images,
+                arguments=(self._info, file),
+                size=file.path.stat().st_size,
+                on_steps=on_frames,
+            )
+            for file in pictured
+        ]
         answers = self._pool.run(tasks)
+        self._images.update(zip((file.name for file in pictured), answers[len(data) + len(videos) :], strict=True))
         self._rows.update(zip((file.name for file in data), answers[: len(data)], strict=True))
-        for name, answer in zip(videos, answers[len(data) :], strict=True):
+        for name, answer in zip(videos, answers[len(data) : len(data) + len(videos)], strict=True):
             self._videos[name] = answer if isinstance(answer, VideoScan) else _no_frames(name, sizes[name], answer)
 
     def take_rows(self, file: DataFile, scans: dict[int, EpisodeScan]) -> FileRows:
@@ -112,6 +128,24 @@ class Content:
             rows = value_of(self._pool.run([again])[0])
         scans.update(rows.scans)
         return rows
+
+    def take_images(self, file: DataFile) -> tuple[tuple[EpisodePictures, ...], list[Breach]]:
+        """What the pictures in one data file show, and what is wrong with them."""
+        answer = self._images.pop(file.name, None)
+        if answer is None:
+            return (), []
+        if not isinstance(answer, IngestError):
+            return answer.pictures, answer.breaches
+        cameras = listed([camera.key for camera in self._info.image_cameras])
+        broken = Breach(
+            rule=rules.IMAGE_UNREADABLE,
+            episodes=tuple(file.users),
+            file=file.name,
+            expected="a picture in every row",
+            found=str(answer),
+            message=f"{file.name}: the pictures of {cameras} cannot be read: {answer}",
+        )
+        return (), [broken]
 
     def video(self, name: str) -> VideoScan | None:
         return self._videos.get(name)

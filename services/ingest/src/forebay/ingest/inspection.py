@@ -20,7 +20,8 @@ from forebay.ingest.content import Content, Tasks, check_loose_videos, read_tabl
 from forebay.ingest.domain import frames, info_file, report, rules, signals, structure, video_form, whole
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.collection_request import CollectionRequest
-from forebay.ingest.domain.path_template import PathTemplate, TemplateError, fields_of, parse_template
+from forebay.ingest.domain.dataset_templates import Templates, templates_of
+from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.pictures import EpisodePictures, PictureWatch, pictures_by_file
 from forebay.ingest.domain.policy import NO_POLICY, Policy
 from forebay.ingest.domain.recording import Episode, Feature, Info
@@ -97,19 +98,18 @@ class _Inspector:
             return self._without_tables()
         self._seen.info, self._label = info, info.version
         templates = self._templates(info)
-        if templates is None:
-            return self._without_tables()
         if self._is_empty(info):
             return self._finish()
-        table, tasks = read_tables(self._pool, self._folder, info, templates)
-        if info.cameras and templates[1] is None:
+        table, tasks = read_tables(self._pool, self._folder, info, (templates.data, templates.video))
+        self._loose = templates.guessed or (bool(info.cameras) and templates.video is None)
+        if self._loose:
             self._breaches += check_loose_videos(self._pool, self._folder, self._policy.limits)
         self._breaches += table.breaches
         self._seen.episodes = table.episodes
         self._entries = table.entries
         self._check_files(info, table)
         self._read_descriptions(info, tasks)
-        self._decode(info, templates[0])
+        self._decode(info, templates.data)
         self._read_rows()
         self._read_videos(info)
         self._check_episodes(info)
@@ -169,39 +169,16 @@ class _Inspector:
         content = sum(name.endswith((".parquet", ".mp4")) for name in self._folder.files)
         self._breaches += structure.check_pointers(list(self._pointers.values()), content, users)
 
-    def _templates(self, info: Info) -> tuple[PathTemplate, PathTemplate | None] | None:
-        found: list[PathTemplate | None] = []
-        data_fields, video_fields = fields_of(info.version)
-        for name, text, allowed in (
-            ("data_path", info.data_path, data_fields),
-            ("video_path", info.video_path if info.cameras else None, video_fields),
-        ):
-            try:
-                found.append(None if text is None else parse_template(text, allowed, info.version))
-            except TemplateError as error:
-                named = str(text)
-                there = sum(file.startswith(name.split("_")[0]) for file in self._folder.files)
-                self._breaches.append(
-                    Breach(
-                        rule=rules.TEMPLATE,
-                        feature=name,
-                        file=info_file.INFO_FILE,
-                        expected=f"a template of LeRobot {info.version} inside the folder",
-                        found=named,
-                        message=f"{name} {named[:200]!r}: {error}; it resolves to no file, while {there} files lie under "
-                        f"{name.split('_')[0]}*/",
-                    )
-                )
-                found.append(None)
-        if found[0] is None:
-            return None
-        images = [feature.key for feature in info.features if feature.is_image]
+    def _templates(self, info: Info) -> Templates:
+        templates = templates_of(info, self._folder.files)
+        self._breaches += templates.breaches
+        images = [camera.key for camera in info.image_cameras]
         if images:
-            text = f"the cameras {listed(images)} are stored as single images"
+            text = f"the cameras {listed(images)} are stored as single images, which are taken over as they are"
             self._breaches.append(
                 Breach(rule=rules.IMAGE_FEATURES, feature=images[0], expected="video", found="image", message=text)
             )
-        return found[0], found[1]
+        return templates
 
     def _is_empty(self, info: Info) -> bool:
         if info.total_episodes or lerobot_tables.lists_episodes(self._folder, info):
@@ -283,7 +260,7 @@ class _Inspector:
         shown = pictures_by_file(self._seen.episodes, info.fps)
         shown = {self._moved.get(name, name): episodes for name, episodes in shown.items()}
         rows = sum(episode.length for episode in self._seen.episodes)
-        on_frames = self._counter("frames", rows * len(info.cameras))
+        on_frames = self._counter("frames", rows * (len(info.cameras) + len(info.image_cameras)))
         watches = {
             name: PictureWatch(shown[name], info.fps, self._policy.limits) for name in sorted(videos - self._unreadable)
         }
@@ -325,8 +302,12 @@ class _Inspector:
                         message=f"{name} ({size} bytes) cannot be read: {error}; affected episodes: {listed(users) or 'none listed'}",
                     )
                 ]
+            pictures, unreadable = self._content.take_images(file)
             if any(breach.severity == "error" for breach in broken):
                 self._unreadable.add(name)
+            else:
+                broken += unreadable
+            self._seen.pictures += pictures
             self._breaches += broken
 
     def _rows_of(self, episode: Episode) -> int:
@@ -377,7 +358,7 @@ class _Inspector:
             Whole(
                 info=info,
                 scans=listed_scans,
-                pictures=self._seen.pictures,
+                pictures=[] if self._loose else self._seen.pictures,
                 statistics=self._seen.statistics,
                 tasks=self._seen.tasks,
                 tasks_file=lerobot_tables.tables_of(info)[1],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.domain.breach import Breach
@@ -19,6 +20,9 @@ from forebay.ingest.domain.pictures import PictureWatch
 from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.errors import UnreadableFileError
+
+if TYPE_CHECKING:
+    from forebay.ingest.adapters.image_scans import ImageScan
 
 Report = Callable[[int], None]
 
@@ -78,6 +82,13 @@ def scan_rows(info: Info, file: DataFile, before: dict[int, EpisodeScan], report
     except UnreadableFileError as error:
         return FileRows(scans=before, breaches=[], problem=str(error))
     return FileRows(scans=before, breaches=breaches)
+
+
+def scan_images(info: Info, file: DataFile, report: Report) -> ImageScan:
+    """Decode the pictures that stand in one data file."""
+    from forebay.ingest.adapters import image_scans
+
+    return image_scans.scan_images(info, file.path, file.name, report)
 
 
 def scan_frames(path: Path, name: str, threads: int, watch: PictureWatch, report: Report) -> VideoScan:

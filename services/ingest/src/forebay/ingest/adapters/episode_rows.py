@@ -19,7 +19,7 @@ class EpisodeRows:
 
     def __init__(self, root: Path, info: Info) -> None:
         self._root = root
-        self._columns = [*ROW_COLUMNS, *(feature.key for feature in info.row_features)]
+        self._columns = [*ROW_COLUMNS, *(feature.key for feature in (*info.row_features, *info.image_cameras))]
         self._file: str | None = None
         self._pieces: Iterator[tuple[int, pa.RecordBatch]] = iter(())
         self._next: tuple[int, pa.RecordBatch] | None = None

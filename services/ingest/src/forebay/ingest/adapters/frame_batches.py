@@ -31,7 +31,7 @@ def _storage(column: Column) -> Column:
 
 def frame_columns(info: Info) -> list[tuple[str, str]]:
     """(uploaded name, name in the table) in the order of info.json."""
-    kept = {feature.key for feature in info.row_features} | set(ROW_COLUMNS)
+    kept = {feature.key for feature in (*info.row_features, *info.image_cameras)} | set(ROW_COLUMNS)
     return [(feature.key, feature.column) for feature in info.features if feature.key in kept]
 
 

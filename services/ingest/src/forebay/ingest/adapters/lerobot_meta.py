@@ -173,11 +173,12 @@ def camera_statistics(root: Path, info: Info) -> dict[int, dict[str, Statistics]
     if is_v2(info):
         return _v2_camera_statistics(folder, info)
     found: dict[int, dict[str, Statistics]] = {}
+    cameras = (*info.cameras, *info.image_cameras)
     names = [*statistics.MOMENTS, *statistics.QUANTILES]
     for file in episode_files(folder):
         try:
             with ParquetTable(folder.path(file)) as table:
-                wanted = [f"stats/{camera.key}/{name}" for camera in info.cameras for name in names]
+                wanted = [f"stats/{camera.key}/{name}" for camera in cameras for name in names]
                 there = [name for name in wanted if name in table.schema.names]
                 if not there:
                     continue
@@ -185,7 +186,7 @@ def camera_statistics(root: Path, info: Info) -> dict[int, dict[str, Statistics]
         except IngestError:
             continue
         for row in rows:
-            for camera in info.cameras:
+            for camera in cameras:
                 prefix = f"stats/{camera.key}/"
                 entry = {key.removeprefix(prefix): row[key] for key in there if key.startswith(prefix)}
                 stats = statistics.from_lists(entry)
@@ -197,7 +198,7 @@ def camera_statistics(root: Path, info: Info) -> dict[int, dict[str, Statistics]
 def _v2_camera_statistics(folder: DatasetFolder, info: Info) -> dict[int, dict[str, Statistics]]:
     found: dict[int, dict[str, Statistics]] = {}
     for index, entries in episode_statistics(folder):
-        for camera in info.cameras:
+        for camera in (*info.cameras, *info.image_cameras):
             entry = entries.get(camera.key)
             stats = statistics.from_lists(entry) if isinstance(entry, dict) else None
             if stats is not None and stats["mean"].size <= MAX_WIDTH:

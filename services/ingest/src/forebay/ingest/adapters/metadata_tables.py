@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
@@ -65,8 +66,24 @@ class EpisodeTable:
             except UnreadableFileError as error:
                 self.complete = False
                 self.breaches.append(_unreadable(name, str(error)))
+        self._look_at_strays()
         usable = (episode for episode in self.episodes if episode.index not in self._refused)
         self.episodes = sorted(usable, key=lambda episode: episode.index)
+
+    def _look_at_strays(self) -> None:
+        """Tables beside the episode table: tools that take every file below the folder would read them too."""
+        from forebay.ingest.adapters.parquet_tables import ParquetTable  # noqa: PLC0415 only decoders load it
+
+        known = set(episode_files(self._folder))
+        below = (n for n in self._folder.files if n.startswith(EPISODES_FOLDER + "/") and n.endswith(".parquet"))
+        for name in sorted(set(below) - known):
+            try:
+                with ParquetTable(self._folder.path(name)) as table:
+                    doubled = table.doubled
+            except IngestError:
+                continue
+            if doubled:
+                self.breaches.append(replace(_columns(name, doubled, []), lowered="warning"))
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
         from forebay.ingest.adapters.parquet_tables import ParquetTable, plain_columns  # noqa: PLC0415 only decoders load it

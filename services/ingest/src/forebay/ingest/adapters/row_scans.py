@@ -46,12 +46,16 @@ def check_columns(schema: pa.Schema, doubled: list[str], info: Info, name: str, 
         tell(None, f"columns {listed(doubled)} occur more than once", "each column once", listed(doubled))
         return found
     for feature in info.features:
-        if feature.is_video or feature.is_image:
+        if feature.is_video:
             continue
         if feature.key not in schema.names:
             tell(feature.key, f"column {feature.key!r} is missing", "the column", "no such column")
             continue
         stored = schema.field(feature.key).type
+        if feature.is_image:
+            if not _holds_pictures(stored):
+                tell(feature.key, f"column {feature.key!r} is {stored}", "struct of bytes and path", str(stored))
+            continue
         inner = _inner(stored)
         if (feature.key in INDEX_COLUMNS and not pa.types.is_integer(stored)) or (
             feature.key == CLOCK_COLUMN and not pa.types.is_floating(stored)
@@ -60,6 +64,15 @@ def check_columns(schema: pa.Schema, doubled: list[str], info: Info, name: str, 
         elif feature.dtype in {"float32", "float64", "int64", "int32", "bool"} and not _same_kind(inner, feature.dtype):
             tell(feature.key, f"column {feature.key!r} holds {inner}", feature.dtype, str(inner), slight=True)
     return found
+
+
+def _holds_pictures(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _holds_pictures(kind.storage_type)
+    if isinstance(kind, pa.StructType):
+        names = [kind.field(number).name for number in range(kind.num_fields)]
+        return "bytes" in names and _holds_pictures(kind.field("bytes").type)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
 def _inner(kind: pa.DataType) -> pa.DataType:

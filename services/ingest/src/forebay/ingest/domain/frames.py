@@ -278,12 +278,12 @@ def _check_spare(
     spare, at = 0, 0.0
     covered = -half
     for use in ordered:
-        gap = _frames_between(scan, covered, use.window.start - half)
+        gap = max(_frames_between(scan, covered, use.window.start - half), 0)
         if gap and not spare:
             at = max(covered, 0.0)
         spare += gap
         covered = max(covered, use.window.start + use.rows / fps - half)
-    tail = _frames_between(scan, covered, float("inf"))
+    tail = max(_frames_between(scan, covered, float("inf")), 0)
     if tail and not spare:
         at = max(covered, 0.0)
     alone = ordered[0] if len(ordered) == 1 and all_known else None

@@ -18,6 +18,7 @@ _OPTIONAL = frozenset({"episode_chunk"})
 """Without it all episodes lie in one folder, which LeRobot v2.x reads."""
 DEFAULT_DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 DEFAULT_VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+_DEFAULT_DATA_PATH_V2 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _FIELD = re.compile(r"\{([^{}:]*)(?::0?(\d{1,2})d)?\}")
 _MAX_PATH = 1024
 
@@ -51,6 +52,11 @@ class PathTemplate:
 def fields_of(version: str) -> tuple[frozenset[str], frozenset[str]]:
     """Placeholders of data_path and of video_path."""
     return (DATA_FIELDS, VIDEO_FIELDS) if version == "v3.0" else (DATA_FIELDS_V2, VIDEO_FIELDS_V2)
+
+
+def default_data_path(version: str) -> str:
+    """What LeRobot itself writes as data_path."""
+    return DEFAULT_DATA_PATH if version == "v3.0" else _DEFAULT_DATA_PATH_V2
 
 
 def parse_template(text: str, allowed: frozenset[str], version: str = "v3.0") -> PathTemplate:

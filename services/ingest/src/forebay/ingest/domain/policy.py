@@ -34,7 +34,7 @@ FIXED = frozenset(
         rules.NOT_A_DATASET.id,
         rules.VERSION.id,
         rules.TEMPLATE.id,
-        rules.IMAGE_FEATURES.id,
+        rules.IMAGE_UNREADABLE.id,
         rules.METADATA_UNREADABLE.id,
         rules.UNSAFE_PATH.id,
         rules.MISSING_FILE.id,

@@ -73,8 +73,13 @@ class Info:
         return tuple(feature for feature in self.features if feature.is_video)
 
     @property
+    def image_cameras(self) -> tuple[Feature, ...]:
+        """Cameras whose pictures stand in the data files."""
+        return tuple(feature for feature in self.features if feature.is_image)
+
+    @property
     def row_features(self) -> tuple[Feature, ...]:
-        """What stands in the data files beside the row columns."""
+        """What stands in the data files beside the row columns and pictures."""
         return tuple(f for f in self.features if not f.is_video and not f.is_image and f.key not in ROW_COLUMNS)
 
 

@@ -44,7 +44,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "2"
+RULES_VERSION = "3"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 
@@ -74,11 +74,19 @@ TEMPLATE = Rule(
 )
 IMAGE_FEATURES = Rule(
     id="LR-FORMAT-004",
-    severity="error",
+    severity="info",
     title="cameras as video",
     question="Is every camera stored as video?",
-    why="LeRobot's Lance reader cannot read cameras that are stored as single images.",
-    fix="Encode the images as video with LeRobot's own tools.",
+    why="Single images are checked and taken over as they are, but lerobot-lancedb's reader cannot open versions with them.",
+    fix="Nothing, when your reader knows images; else encode them as video with LeRobot's own tools.",
+)
+IMAGE_UNREADABLE = Rule(
+    id="LR-IMAGE-001",
+    severity="error",
+    title="readable images",
+    question="Can every picture of a camera that is stored as single images be decoded?",
+    why="An empty or cut picture stops the loader in the middle of training.",
+    fix="Upload the file again; if the recorder wrote it so, drop the episode.",
 )
 UNSAFE_PATH = Rule(
     id="LR-STRUCT-001",

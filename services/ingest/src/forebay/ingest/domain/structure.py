@@ -400,7 +400,7 @@ def check_tasks(episode: Episode, scan: EpisodeScan, tasks: Mapping[int, str], t
 def check_descriptions(info: Info, statistics: set[str] | None) -> list[Breach]:
     """Cameras without axis names; where also their statistics are missing, both are told."""
     found: list[Breach] = []
-    for camera in info.cameras:
+    for camera in (*info.cameras, *info.image_cameras):
         if camera.names_known:
             continue
         found.append(

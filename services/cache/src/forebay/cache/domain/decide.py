@@ -16,6 +16,7 @@ from forebay.cache.domain.documents import (
     CLAIMING,
     FAILED,
     LOCAL_NODE,
+    LOST,
     PARTIAL,
     READY,
     RESIDENT,
@@ -90,14 +91,14 @@ class Cache:
         job = state.get(Job, place(recorded.project, body.job))
         for plan_id in job.plans if job is not None else ():
             yield from self._let_go(state, recorded, plan_id, f"job {body.job} has ended")
-        yield from self._claim_waiting(state, pending, recorded.stored_at)
+        yield from self._claim_waiting(state, pending)
 
     def _wish_ended(self, state: State, pending: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
         body: said.WarmCancelled = recorded.body
         wish = state.get(Wish, place(recorded.project, body.request))
         if wish is not None and wish.plan is not None:
             yield from self._let_go(state, recorded, wish.plan, f"{body.by} took the request back")
-        yield from self._claim_waiting(state, pending, recorded.stored_at)
+        yield from self._claim_waiting(state, pending)
 
     def _let_go(self, state: State, recorded: Recorded[Any], plan_id: str, why: str) -> Iterator[Action]:
         """Nobody wants it any more: a warm-up stops, warm bytes stay until they expire or room is needed."""
@@ -134,7 +135,12 @@ class Cache:
         plan = state.get(Plan, place(recorded.project, body.plan))
         if plan is None:
             return
-        if plan.wanted:
+        warmth = plan.on(self.node)
+        if plan.wanted and warmth.state == READY and warmth.proof == "blocks":
+            yield _recheck(plan, recorded.stored_at)
+        elif plan.wanted and warmth.state == LOST:  # nobody held its room while nobody wanted it
+            yield from self._claim(state, pending, [plan])
+        elif plan.wanted:
             yield from self._bring_in(state, pending, plan)
 
     def _bring_in(self, state: State, pending: Pending, plan: Plan) -> Iterator[Action]:
@@ -147,11 +153,11 @@ class Cache:
             return
         yield from self._claim(state, pending, [plan])
 
-    def _claim_waiting(self, state: State, pending: Pending, now: datetime) -> Iterator[Action]:
+    def _claim_waiting(self, state: State, pending: Pending) -> Iterator[Action]:
         """Room was made, or there is more of it: whoever waits for room asks again, the oldest first."""
         waiting = [plan for plan in state.find(Plan, "live", "live") if plan.wanted and self._waits_for_room(plan)]
         waiting.sort(key=lambda plan: (plan.since, plan.key))
-        yield from self._claim(state, pending, [plan for plan in waiting if plan.since <= now], again=True)
+        yield from self._claim(state, pending, waiting, again=True)
 
     def _waits_for_room(self, plan: Plan) -> bool:
         warmth = plan.on(self.node)
@@ -188,8 +194,8 @@ class Cache:
         elif plan is not None:
             yield from self._let_go(state, recorded, plan.id, "whoever asked for it has gone")
 
-    def _more_room(self, state: State, pending: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
-        yield from self._claim_waiting(state, pending, recorded.stored_at)
+    def _more_room(self, state: State, pending: Pending, _: Recorded[Any]) -> Iterator[Action]:
+        yield from self._claim_waiting(state, pending)
 
     def _evict(self, state: State, plans: Iterable[Plan], why: str, key: str) -> Work:
         victims = {plan.key: plan.project for plan in plans}
@@ -199,11 +205,12 @@ class Cache:
 
     def _ready(self, state: State, _: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
         body: said.CacheReady = recorded.body
-        if body.proof == "blocks":
-            at = recorded.stored_at + RECHECK_EVERY
-            yield Deadline(project=recorded.project, entity=body.plan, condition=RECHECK, at=at)
         plan = state.get(Plan, place(recorded.project, body.plan))
-        if plan is not None and not plan.wanted:
+        if plan is None:
+            return
+        if plan.on(self.node).proof == "blocks":
+            yield _recheck(plan, recorded.stored_at)
+        if not plan.wanted:
             yield self._expiry(state, plan)
 
     def _partial(self, state: State, _: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
@@ -223,7 +230,7 @@ class Cache:
         if plan is not None and plan.wanted:
             yield from self._bring_in(state, pending, plan)
         if isinstance(recorded.body, said.CacheEvicted):
-            yield from self._claim_waiting(state, pending, recorded.stored_at)
+            yield from self._claim_waiting(state, pending)
 
     def _gave_up(self, state: State, _: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
         body: said.CacheFailed = recorded.body
@@ -241,10 +248,9 @@ class Cache:
         if plan is None:
             return
         warmth = plan.on(self.node)
-        if body.condition == RECHECK and warmth.state == READY and plan.jobs:
+        if body.condition == RECHECK and warmth.state == READY and warmth.proof == "blocks" and plan.jobs:
             yield Work(kind=CHECK, key=plan.key, project=plan.project, again=True)
-            at = recorded.stored_at + RECHECK_EVERY
-            yield Deadline(project=plan.project, entity=plan.id, condition=RECHECK, at=at)
+            yield _recheck(plan, recorded.stored_at)
         elif body.condition == EXPIRE and self._resident(plan) and not plan.wanted:
             yield from self._maybe_expired(state, plan, recorded.stored_at)
         elif body.condition == GIVE_UP and warmth.state == PARTIAL and plan.wanted:
@@ -343,6 +349,13 @@ def evict_work(state: State, node: str, victims: list[str], why: str, key: str) 
     return Work(
         kind=EVICT, key=key, project=project, payload={"victims": victims, "keep": keep, "why": why}, again=True
     )
+
+
+def _recheck(plan: Plan, now: datetime) -> Deadline:
+    """The next look, on the hour and every five minutes after it: however many jobs join, there is one alarm."""
+    ahead = now + RECHECK_EVERY / 2
+    past = timedelta(minutes=ahead.minute, seconds=ahead.second, microseconds=ahead.microsecond) % RECHECK_EVERY
+    return Deadline(project=plan.project, entity=plan.id, condition=RECHECK, at=ahead - past + RECHECK_EVERY)
 
 
 def _warm(plan: Plan) -> Work:

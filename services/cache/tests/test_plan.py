@@ -16,6 +16,7 @@ from forebay.cache.domain.plan import (
     range_bytes,
     unite_files,
 )
+from forebay.cache.domain.plan_difference import difference
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +86,34 @@ def test_the_digest_follows_bytes_not_spelling() -> None:
     assert plan.digest == same.digest
     assert len({plan.digest, *(other.digest for other in others)}) == 3
     assert (elsewhere.digest, elsewhere.id == plan.id) == (plan.digest, False)
+
+
+@given(ranges, ranges)
+def test_what_is_new_and_what_is_not_make_the_plan(old: list[ByteRange], new: list[ByteRange]) -> None:
+    """The new ranges are exactly the bytes that the older plan lacks."""
+    older, newer = (
+        ReadPlan(root="/pool/v1", files=(planned_file("data/x", SIZE, one),), whole_bytes=1) for one in (old, new)
+    )
+    found = difference(newer, older)
+    fresh = [span for file in found.new_files for span in file.spans]
+    assert covered(fresh) == covered(new) - covered(old)
+    assert found.reused_bytes == len(covered(new) & covered(old))
+
+
+def test_what_is_the_same_in_another_root() -> None:
+    """Lance names a data file once and for all; `meta/info.json` is written anew for every version."""
+    names = (
+        "frames.lance/data/0011.lance",
+        "videos.lance/data/0011/1000.blob",
+        "meta/info.json",
+        "data/chunk-000/file-000.parquet",
+    )
+    older, newer = (
+        ReadPlan(root=root, files=unite_files(planned_file(name, 100) for name in names), whole_bytes=1)
+        for root in ("/pool/v1", "/pool/v2")
+    )
+    assert [file.path for file in difference(newer, older).new_files] == [names[3], names[2]]
+    assert difference(older, older).new_files == ()
 
 
 def test_a_changed_stored_plan_is_refused() -> None:

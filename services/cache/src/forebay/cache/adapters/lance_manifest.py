@@ -1,12 +1,14 @@
 """A Lance table's manifest, read from its bytes: fields, fragments, indexes, and where their files lie.
 
-The library opens no file whose feature flags or structure it does not know only by
-chance; here everything unknown that could move bytes elsewhere is refused by name, and
-damaged bytes are an error in words, whatever they are. `tests/test_lance_manifest.py`.
+The library does not show feature flags, and of structures that it does not know it says
+nothing. Here everything unknown that could move bytes elsewhere is refused by name, and
+damaged bytes are an error in words, whatever they are: `tests/test_lance_manifest.py`.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
 import struct
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ KNOWN_READER_FLAGS = 1 | 2 | 4 | 8 | 16 | 32
 MAX_MANIFEST_BYTES = 1 << 30
 _MAX_VERSION = (1 << 64) - 1
 _UNKNOWN_BASE = -1
+_TAG_BYTES = 64 * 1024
 TOMBSTONE = -2
 
 
@@ -111,6 +114,26 @@ def find_manifest(origin: Origin, table: str, version: int | None) -> tuple[str,
         msg = f"{table} has no version {wanted}; it has {_spans(sorted(found))}"
         raise DataUnreadableError(msg)
     return f"{table}/_versions/{found[wanted]}", wanted
+
+
+def resolve_version(origin: Origin, table: str, wanted: int | str | None) -> tuple[str, int | None]:
+    """The table, or the branch below it, and the number of a version that is given as a number or a tag."""
+    if wanted is None or isinstance(wanted, int) or wanted.isdigit():
+        return table, None if wanted is None else int(wanted)
+    tags = [name.removesuffix(".json") for name in origin.names(f"{table}/_refs/tags") if name.endswith(".json")]
+    if wanted not in tags:
+        close = difflib.get_close_matches(wanted, tags, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(sorted(tags)) or 'none'}"
+        msg = f"{table} has no version or tag {wanted!r}; {hint}"
+        raise DataUnreadableError(msg)
+    path = f"{table}/_refs/tags/{wanted}.json"
+    try:
+        tag = json.loads(origin.read(path, 0, _TAG_BYTES))
+        number, branch = int(tag["version"]), tag.get("branch")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"{path} is no tag of a Lance table ({error}); it may be damaged"
+        raise DataChangedError(msg) from error
+    return inside(f"{table}/tree", str(branch)) if branch else table, number
 
 
 def _spans(versions: list[int]) -> str:
@@ -375,7 +398,14 @@ def _schema_field(message: bytes) -> SchemaField:
 
 def base_folder(path: str) -> str:
     """The folder that a base path names; only folders and, for tables on object storage, objects."""
-    url = urlsplit(path)
+    try:
+        url = urlsplit(path)
+    except ValueError as error:
+        msg = f"it names the base path {path!r}, which is no place: {error}"
+        raise DataChangedError(msg) from error
+    if not path or not path.isprintable():
+        msg = f"it names the base path {path!r}, which is no place"
+        raise DataChangedError(msg)
     if url.scheme in {"", "file", "file-object-store"}:
         return str(Path(unquote(url.path) if url.scheme else path).absolute())
     if url.scheme == "s3":

@@ -11,8 +11,10 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from forebay.cache.adapters.lance_format import Layouts
+from forebay.cache.adapters.lance_manifest import resolve_version
 from forebay.cache.adapters.lance_ranges import LanceTable
 from forebay.cache.adapters.lerobot_files import INFO, LerobotFiles
 from forebay.cache.adapters.origin import FolderOrigin, Origin
@@ -26,6 +28,7 @@ from forebay.cache.errors import (
     PlanError,
 )
 
+Kind = Literal["any", "lance", "lerobot"]
 FRAME_KEYS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
 """Columns that every reader of episodes needs to find frames; planned along, a few bytes per row."""
 _LAYOUTS = Layouts()
@@ -40,8 +43,10 @@ class Request:
     episodes: tuple[int, int] | None = None
     rows: str | None = None
     """An SQL filter on a Lance table."""
-    version: int | None = None
-    """Of a single Lance table."""
+    version: int | str | None = None
+    """Of a single Lance table: a number or a tag."""
+    kind: Kind = "any"
+    """What the root has to be."""
 
     @property
     def wants_everything(self) -> bool:
@@ -63,12 +68,13 @@ def plan_folder(
     columns: tuple[str, ...] = (),
     episodes: tuple[int, int] | None = None,
     source: str = "",
-    version: int | None = None,
+    version: int | str | None = None,
     rows: str | None = None,
+    kind: Kind = "any",
     origin: Origin | None = None,
 ) -> ReadPlan:
     """Plan `root`; raises a `PlanError` that says what is wrong and what would help."""
-    request = Request(columns=columns, episodes=episodes, rows=rows, version=version)
+    request = Request(columns=columns, episodes=episodes, rows=rows, version=version, kind=kind)
     place = str(root.absolute()) if isinstance(root, Path) else root.rstrip("/")
     _check(request)
     try:
@@ -107,6 +113,12 @@ def _plan(origin: Origin, root: str, request: Request) -> Found:
     names = origin.names(root)
     if not names:
         msg = f"{root} is not a folder that can be read from here, or it holds no file"
+        raise DataUnreadableError(msg)
+    if request.kind == "lerobot" and "info.json" not in origin.names(f"{root}/meta"):
+        msg = f"{root} is no LeRobot folder: it has no {INFO}"
+        raise DataUnreadableError(msg)
+    if request.kind == "lance" and "_versions/" not in names:
+        msg = f"{root} is no Lance table{_hint(origin, root, names)}"
         raise DataUnreadableError(msg)
     if "frames.lance/" in names:
         return _version_root(origin, root, names, request)
@@ -245,7 +257,8 @@ def _episode_files(origin: Origin, root: str, key: str, episodes: tuple[int, int
 
 
 def _single_table(origin: Origin, root: str, request: Request) -> Found:
-    table = LanceTable(origin, root, version=request.version, layouts=_LAYOUTS)
+    folder, version = resolve_version(origin, root, request.version)
+    table = LanceTable(origin, folder, version=version, layouts=_LAYOUTS)
     if request.wants_everything:
         return Found(files=list(table.everything()), whole_bytes=table.whole_bytes)
     columns = request.columns or table.columns

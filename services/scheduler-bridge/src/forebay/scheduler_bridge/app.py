@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from forebay.contracts.parts import Part
 from forebay.runtime.app import run_service
@@ -90,7 +90,7 @@ async def _on_cluster(settings: BridgeSettings) -> None:
         await run_service(
             definition(ClusterBridge(rules=CLUSTER_RULES, sites=sites)),
             settings,
-            {RECONCILE: Reconciler(api, sites, KueueGates(api))},
+            {RECONCILE: Reconciler(api, sites, KueueGates(api), read_agent_keys(settings, sites))},
             concurrency={RECONCILE: settings.cluster_concurrency},
             companions=[Observer(watch)],
         )
@@ -104,3 +104,12 @@ def read_sites(settings: BridgeSettings) -> Mapping[str, Site]:
         raise ProjectFilesError(["FOREBAY_PROJECTS is not set; name the folder that holds one YAML file per project"])
     agent = AgentImage(image=settings.agent_image, nats_url=settings.agent_nats_url or settings.nats_url)
     return {name: Site(project=item, agent=agent) for name, item in read_projects(settings.projects).items()}
+
+
+def read_agent_keys(settings: BridgeSettings, projects: Iterable[str]) -> dict[str, str]:
+    """Project -> the key that its agents speak with on the bus, of those that are there."""
+    folder = settings.agent_keys
+    if folder is None:
+        return {}
+    files = {project: folder / f"agent.{project}.nk" for project in projects}
+    return {project: path.read_text() for project, path in files.items() if path.is_file()}

@@ -22,6 +22,7 @@ POD_DIR = "/forebay/pod"
 """What the bridge wrote into the pod's annotations, as files; our containers only."""
 KEY_DIR = "/forebay/key"
 """The key of this attempt; our containers only."""
+KEY_FILE = "agent.nk"
 SHIM = f"{RUN_DIR}/start.sh"
 
 DOMAIN = "forebay.dev"

@@ -14,6 +14,7 @@ from typing import Any
 from forebay.scheduler_bridge.domain.pod_layout import (
     INPUTS,
     KEY_DIR,
+    KEY_FILE,
     OUTPUT_DIR,
     POD_DIR,
     PREPARE,
@@ -127,7 +128,7 @@ def agent_environment(agent: AgentImage, attended: Attended) -> list[Json]:
         "FOREBAY_CHECKPOINTS": attended.checkpoints,
         "FOREBAY_INPUTS": f"{POD_DIR}/inputs.json",
         "FOREBAY_NATS_URL": agent.nats_url,
-        "FOREBAY_NKEY_FILE": f"{KEY_DIR}/agent.nk",
+        "FOREBAY_NKEY_FILE": f"{KEY_DIR}/{KEY_FILE}",
     }
     if attended.lerobot:
         plain["FOREBAY_TRAINER"] = "lerobot"

@@ -1,0 +1,118 @@
+"""The image of our own containers in training pods, made from this checkout and the Python that runs the tests.
+
+What users build with `deploy/kubernetes/Containerfile` from a registry's Python, made
+here from files of this machine, because the test cluster reaches no registry.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from forebay.testcluster import images
+
+AGENT = "forebay.test/agent:1"
+_PROGRAM = "#!/opt/python/bin/python3\nfrom forebay.cli.main import main\nmain()\n"
+_LEFT_OUT = frozenset({"pylance", "pyarrow", "numpy", "motor", "pymongo"})
+"""Big, and nothing that an agent in a pod needs."""
+_NOT_NEEDED = ("test", "idlelib", "tkinter", "ensurepip", "site-packages", "__pycache__", "lib2to3", "turtledemo")
+_MEMBERS = {"contracts": "forebay-contracts", "runtime": "forebay-runtime", "sdk": "forebay"}
+"""Folder of the checkout -> distribution."""
+_NAME = re.compile(r"^[A-Za-z0-9._-]+")
+
+
+def build(folder: Path) -> Path:
+    """The image's archive, in `folder`."""
+    root = folder / "root"
+    if root.exists():
+        shutil.rmtree(root)
+    _copy_python(root / "opt/python")
+    packages = root / "opt/python/lib" / _library() / "site-packages"
+    packages.mkdir(parents=True)
+    for name in sorted(_wanted()):
+        _copy_distribution(name, packages)
+    checkout = Path(__file__).parents[2]
+    for member, distribution in _MEMBERS.items():
+        for source in (checkout / member / "src/forebay").iterdir():
+            shutil.copytree(source, packages / "forebay" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+        described = _metadata_of(distribution)
+        shutil.copytree(described, packages / described.name)
+    _copy_libraries(root)
+    shell = images.busybox_files()
+    files: dict[str, Path | str] = {**shell, "/usr/local/bin/forebay": _PROGRAM}
+    files |= {f"/{path.name}": path for path in root.iterdir()}
+    archive = images.write(folder / "agent.tar", AGENT, files, links=images.applets())
+    shutil.rmtree(root)
+    return archive
+
+
+def _library() -> str:
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _copy_python(to: Path) -> None:
+    base = Path(sys.base_prefix)
+    (to / "bin").mkdir(parents=True)
+    shutil.copy2(Path(sys.executable).resolve(), to / "bin/python3")
+    shutil.copytree(
+        base / "lib" / _library(), to / "lib" / _library(), ignore=shutil.ignore_patterns(*_NOT_NEEDED), symlinks=True
+    )
+
+
+def _wanted() -> set[str]:
+    """Distributions that the three members need, and what those need."""
+    found: set[str] = set()
+    todo = list(_MEMBERS.values())
+    while todo:
+        name = todo.pop()
+        for line in metadata.requires(name) or ():
+            head, _, marker = line.partition(";")
+            match = _NAME.match(head)
+            if match is None or ("extra" in marker and "nkeys" not in marker and "nats" not in marker):
+                continue
+            needed = match.group().lower().replace("_", "-")
+            if needed in found or needed in _LEFT_OUT or needed.startswith("forebay"):
+                continue
+            try:
+                metadata.distribution(needed)
+            except metadata.PackageNotFoundError:
+                continue  # for another system or another Python
+            found.add(needed)
+            todo.append(needed)
+    return found
+
+
+def _copy_distribution(name: str, packages: Path) -> None:
+    for file in metadata.files(name) or ():
+        source = Path(str(file.locate()))
+        if ".." in file.parts or "__pycache__" in file.parts or not source.is_file():
+            continue
+        target = packages / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+
+
+def _metadata_of(name: str) -> Path:
+    """The folder with a member's entry points."""
+    (found,) = {Path(str(file.locate())).parent for file in metadata.files(name) or () if file.name == "METADATA"}
+    return found
+
+
+def _copy_libraries(root: Path) -> None:
+    """Every shared library that Python and its modules are linked with, where the loader looks for it."""
+    programs = [root / "opt/python/bin/python3", *root.rglob("*.so"), *root.rglob("*.so.*")]
+    found: set[Path] = set()
+    for program in programs:
+        listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
+        for word in listed.split():
+            path = Path(word)
+            if word.startswith("/") and path.is_file() and not path.is_relative_to(root):
+                found.add(path)
+    for path in found:
+        target = root / str(path).lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path.resolve(), target)

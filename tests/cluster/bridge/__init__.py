@@ -1,0 +1,1 @@
+"""The scheduler bridge on a real cluster."""

@@ -1,0 +1,272 @@
+"""A bridge of its own process against a real cluster, with a real bus; tests play ingest and cache."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from forebay.contracts.body import EventBody, FileRef
+from forebay.contracts.catalogue import spec_of
+from forebay.contracts.envelope import Event
+from forebay.contracts.parts import PROJECT_PARTS, Part, Source
+from forebay.contracts.v1 import cache, datasets, episodes
+from forebay.runtime.client import Client
+from forebay.runtime.errors import Refused, Unreachable
+from forebay.testcluster.api import Api
+
+from tests.cluster import agent_image
+from tests.eventually import eventually
+from tests.servers.nats import NatsServer
+
+PROJECT = "arm-lab"
+SOON = 40.0
+"""Two cores may be busy with other things."""
+DEPLOY = Path(__file__).parents[3] / "deploy/kubernetes"
+OPERATOR = Source(Part.OPERATOR)
+Json = dict[str, Any]
+
+
+@dataclass
+class Bridge:
+    """One bridge; `kill` and `start` are what a crash and its restart are."""
+
+    server: NatsServer
+    client: Client
+    api: Api
+    namespace: str
+    folder: Path
+    environment: dict[str, str]
+    process: asyncio.subprocess.Process | None = None
+    _said: int = field(default=0)
+
+    async def start(self) -> None:
+        with (self.folder / "bridge.log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "forebay.scheduler_bridge", env=self.environment, stdout=log, stderr=log
+            )
+        await eventually(self._answers, what="the bridge answers", within=SOON)
+
+    async def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.returncode is None, (self.folder / "bridge.log").read_text()[-3000:]
+        with contextlib.suppress(Unreachable, Refused):
+            await self.client.ask("scheduler-bridge", PROJECT, "jobs", timeout=2)
+            return True
+        return False
+
+    async def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(how)
+            await self.process.wait()
+
+    async def say(self, body: EventBody) -> None:
+        """Publish as the part that owns the event."""
+        self._said += 1
+        part = spec_of(type(body)).owners[0]
+        source = Source(part, PROJECT if part in PROJECT_PARTS else None)
+        event: Event[EventBody] = Event(id=f"test-{body.event}-{self._said}", source=source, project=PROJECT, body=body)
+        async with Client.connect(self.server.url, self.server.key(source), source) as client:
+            await client.publish(event)
+
+    async def submit(self, name: str, *command: str, **fields: Any) -> str:
+        """Submit a job; `command` is for a shell."""
+        spec: Json = {"name": name, "image": "forebay.test/busybox:1", "command": ["sh", "-c", " ".join(command)]}
+        spec |= {"resources": {"cpu": "10m", "memory": "32Mi"}, "pod": {"imagePullPolicy": "IfNotPresent"}} | fields
+        answer = await self.client.ask("scheduler-bridge", PROJECT, "submit", {"spec": spec})
+        return str(answer.result["job"])
+
+    async def why(self, job: str) -> Json:
+        return (await self.client.ask("scheduler-bridge", PROJECT, "why", {"job": job})).result
+
+    async def until(self, job: str, holds: Callable[[Json], bool], what: str, *, within: float = SOON) -> Json:
+        """The answer of `why` once `holds` of it."""
+        last: Json = {}
+
+        async def look() -> Json | None:
+            nonlocal last
+            with contextlib.suppress(Unreachable):
+                last = await self.why(job)
+            return last if last and holds(last) else None
+
+        try:
+            found = await eventually(look, what=what, within=within)
+        except AssertionError as error:
+            verdict = json.dumps(last.get("verdict"), indent=1)
+            log = (self.folder / "bridge.log").read_text()[-2500:]
+            raise AssertionError(
+                f"{error}\nlast answer: {last.get('sentence')}\n{verdict}\nbridge.log: {log}"
+            ) from error
+        assert isinstance(found, dict)
+        return found
+
+    async def cause(self, job: str, cause: str, *, within: float = SOON) -> Json:
+        """The verdict, once its cause is this one."""
+        answer = await self.until(
+            job, lambda found: found["verdict"]["cause"] == cause, f"{job} waits for {cause}", within=within
+        )
+        verdict: Json = answer["verdict"]
+        return verdict
+
+    async def history(self, job: str) -> list[Json]:
+        found: list[Json] = (
+            await self.client.ask("scheduler-bridge", PROJECT, "job", {"job": job, "limit": 1000})
+        ).result["history"]
+        return found
+
+    async def quota_used(self, queue: str) -> int:
+        """Workloads that hold quota of a ClusterQueue."""
+        found = await self.api.get("ClusterQueue", None, queue)
+        assert found is not None
+        return int((found.get("status") or {}).get("reservingWorkloads", 0))
+
+    async def ready(self, job: str, root: str = "/pool/reach/v1") -> None:
+        """Ingest leases and the cache is warm: everything the gate waits for."""
+        await self.leased(job, root=root)
+        plan = f"plan-{job}"
+        await self.say(
+            cache.CachePlanned(
+                plan=plan,
+                job=job,
+                digest="a" * 64,
+                name="reach",
+                number=1,
+                root=root,
+                files=1,
+                total_bytes=10,
+                aligned_bytes=10,
+                whole_bytes=10,
+                ranges=FileRef(uri="file:///plan", sha256="a" * 64, bytes=1),
+            )
+        )
+        warm = cache.CacheReady(
+            plan=plan,
+            name="reach",
+            number=1,
+            verified_bytes=10,
+            origin_bytes=10,
+            place=root,
+            adapter="folder",
+            proof="readable",
+            seconds=0,
+        )
+        await self.say(warm)
+
+    async def uploading(self) -> None:
+        """A dataset that is on its way, so that a job may name it."""
+        await self.say(
+            episodes.UploadStarted(
+                upload="up-1",
+                dataset="reach",
+                source_ref="/data",
+                source_format="lerobot-v3.0",
+                landing_uri="/pool/landing",
+                expected_episodes=1,
+                expected_files=1,
+                expected_bytes=1,
+            )
+        )
+
+    async def leased(self, job: str, name: str = "reach", number: int = 1, *, root: str = "/pool/reach/v1") -> None:
+        """Ingest pins the job's dataset."""
+        pin = datasets.PinnedInput(
+            kind="dataset",
+            logical=f"dataset:{name}@train-ready",
+            name=name,
+            number=number,
+            root=root,
+            manifest_sha256="a" * 64,
+            bytes=1000,
+        )
+        await self.say(datasets.LeaseGranted(job=job, inputs=(pin,)))
+
+
+def service_account(api_kubeconfig: Path, kubectl: list[str], folder: Path, namespace: str) -> Path:
+    """A kubeconfig of the account that `deploy/kubernetes` makes, bound in this namespace."""
+
+    def run(*words: str, stdin: str | None = None) -> str:
+        done = subprocess.run([*kubectl, *words], input=stdin, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"kubectl {words}: {done.stderr}"
+        return done.stdout
+
+    run("apply", "-f", str(DEPLOY / "bridge-rbac.yaml"))
+    bound = (DEPLOY / "project-rbac.yaml").read_text().replace("PROJECT-NAMESPACE", namespace)
+    run("apply", "-f", "-", stdin=bound)
+    token = run("create", "token", "scheduler-bridge", "-n", "forebay", "--duration=4h").strip()
+    config = yaml.safe_load(api_kubeconfig.read_text())
+    config["users"] = [{"name": "bridge", "user": {"token": token}}]
+    for context in config["contexts"]:
+        context["context"]["user"] = "bridge"
+    path = folder / "bridge.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    path.chmod(0o600)
+    return path
+
+
+def project_file(folder: Path, namespace: str, queues: tuple[str, ...], **more: Any) -> Path:
+    """A folder with the project's file."""
+    projects = folder / "projects"
+    projects.mkdir(exist_ok=True)
+    content: Json = {
+        "project": PROJECT,
+        "namespace": namespace,
+        "queues": list(queues),
+        "data": {"pvc": "pool", "root": "/pool"},
+        "preflight": {"skip": ["gpu", "shm", "data-mode"]},
+        "mounts": {"pvcs": ["*"], "configmaps": ["*"], "secrets": ["*"]},
+        "node_lost_seconds": 5,
+        **more,
+    }
+    (projects / f"{PROJECT}.yaml").write_text(yaml.safe_dump(content))
+    return projects
+
+
+@asynccontextmanager
+async def relay(port: int) -> AsyncIterator[int]:
+    """The bus listens on this machine's loopback; pods reach it through a port on every address."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(_pump(reader, up_writer), _pump(up_reader, writer))
+
+    listener = await asyncio.start_server(carry, "0.0.0.0", 0)  # noqa: S104 pods come from the cluster's own network
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+def environment(server: NatsServer, folder: Path, kubeconfig: Path, projects: Path, bus: str) -> dict[str, str]:
+    """What the bridge's process is told."""
+    return {
+        **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},  # noqa: TID251 for a child
+        "FOREBAY_BACKEND": "kubernetes",
+        "FOREBAY_KUBECONFIG": str(kubeconfig),
+        "FOREBAY_PROJECTS": str(projects),
+        "FOREBAY_HOME": str(folder),
+        "FOREBAY_STORE": str(folder / "state.sqlite"),
+        "FOREBAY_NATS_URL": server.url,
+        "FOREBAY_NKEY_FILE": str(server.key(Source(Part.BRIDGE))),
+        "FOREBAY_AGENT_IMAGE": agent_image.AGENT,
+        "FOREBAY_AGENT_NATS_URL": bus,
+        "FOREBAY_AGENT_KEYS": str(server.home.root / "keys"),
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,17 +19,17 @@ from .world import OPERATOR, PROJECT, Bridge, environment, project_file, relay, 
 
 
 @pytest.fixture(scope="session")
-def agent(cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def agent(cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The image of our own containers, on the node."""
     import asyncio  # noqa: PLC0415 a session fixture has no loop of its own
 
     asyncio.run(cluster.load_image(agent_image.build(tmp_path_factory.mktemp("agent"))))
-    yield agent_image.AGENT
+    return agent_image.AGENT
 
 
 @pytest.fixture
 async def bridge(
-    cluster: TestCluster, api: Api, namespace: str, queues: Queues, agent: str, tmp_path: Path
+    *, cluster: TestCluster, api: Api, namespace: str, queues: Queues, agent: str, tmp_path: Path
 ) -> AsyncIterator[Bridge]:
     """A bridge that runs as the account of `deploy/kubernetes`, with a queue of one CPU."""
     await queues.make({"cpu": "1", "memory": "2Gi", cluster.gpu: 4}, name="main")

@@ -21,7 +21,7 @@ from forebay.runtime.engine import Engine
 from forebay.runtime.errors import Refused
 from forebay.runtime.health import Health
 from forebay.runtime.log import LogReader
-from forebay.runtime.machine import Request
+from forebay.runtime.machine import READ_UP_TO, Request
 from forebay.runtime.stores.place import StorePlace
 from forebay.runtime.takeover import Takeover
 
@@ -93,6 +93,13 @@ class Answers:
         if not self._health.caught_up:
             raise Refused(
                 "catching-up", f"{self._engine.service.name} is still reading the log", "try again in a moment"
+            )
+        after = request.args.get(READ_UP_TO)
+        if isinstance(after, int) and self._engine.position < after:
+            raise Refused(
+                "catching-up",
+                f"{self._engine.service.name} has read the log up to {self._engine.position}, not yet to {after}",
+                "try again in a moment",
             )
         if not request.id:
             request = Request(

@@ -74,6 +74,10 @@ class NothingPending:
         return []
 
 
+READ_UP_TO = "read_up_to"
+"""Argument of any command: the answer is `catching-up` until the service has read the log so far."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A question or command as the service sees it. `id` is the client's, so that a repeat is known."""

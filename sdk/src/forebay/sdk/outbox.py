@@ -50,6 +50,8 @@ class Outbox:
         self.folder = folder
         self.source = source
         self._count = 0
+        self.last_seq = 0
+        """The last place in the log that this outbox was told: whoever decides on its events must have read so far."""
 
     def append(self, events: Sequence[Event[EventBody]]) -> None:
         """Keep events on disk; when this returns they survive a kill and a power cut."""
@@ -99,18 +101,21 @@ class Outbox:
             self._set_aside(path.name, path.read_text(encoding="utf-8", errors="replace"), error)
             return 0
         try:
-            await publisher.publish_many(events)
+            self._stored(await publisher.publish_many(events))
         except (ContractError, DuplicateIdError):
             return sum([await self._deliver_one(event, publisher) for event in events])
         return len(events)
 
     async def _deliver_one(self, event: Event[EventBody], publisher: Publisher) -> int:
         try:
-            await publisher.publish_many([event])
+            self._stored(await publisher.publish_many([event]))
         except (ContractError, DuplicateIdError) as error:
             self._set_aside(f"{event.id}.json", json.dumps(_to_json(event)), error)
             return 0
         return 1
+
+    def _stored(self, places: Sequence[int]) -> None:
+        self.last_seq = max(self.last_seq, *places, 0)
 
     def _set_aside(self, name: str, content: str, error: Exception) -> None:
         folder = self.folder / "refused"

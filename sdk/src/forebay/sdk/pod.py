@@ -45,8 +45,6 @@ _log = logging.getLogger(__name__)
 _POLL_S = 2.0
 _ASK_S = 0.2
 """Between two questions; a pod is seen by the bridge within milliseconds of being made."""
-_REPORT_S = 5.0
-"""How long `prepare` tries to get its report out; what is left the side-car sends."""
 
 
 class Pod:
@@ -82,6 +80,8 @@ class Pod:
         started = time.perf_counter()
         async with self._link:
             if self._attempt > 1 and self._settings.index == 0:
+                if self._settings.trainer == "lerobot":
+                    set_unfinished_aside(self._settings.checkpoints)
                 await self._saves.announce(self._attempt - 1, final=True)
             findings = [
                 *await asyncio.to_thread(look, self._inputs, self._settings),
@@ -93,12 +93,12 @@ class Pod:
             if code == 0:
                 self._leave(point)
             self._report(findings, code, time.perf_counter() - started)
-            await self._link.drain(_REPORT_S)
+            await self._link.drain(self._settings.report_deadline_s)
         return code
 
     async def _bus(self) -> str | None:
         try:
-            async with asyncio.timeout(_REPORT_S):
+            async with asyncio.timeout(self._settings.report_deadline_s):
                 await self._link.client()
         except Unreachable as error:
             return error.message
@@ -107,7 +107,7 @@ class Pod:
         return None
 
     async def _resume(self) -> tuple[ResumePoint, list[Finding]]:
-        await self._link.drain(self._settings.bus_deadline_s if self._attempt > 1 else _REPORT_S)
+        await self._link.drain(self._settings.bus_deadline_s if self._attempt > 1 else self._settings.report_deadline_s)
         point = await ask_resume_point(self._link, self._job, self._inputs)
         said = "; ".join(point.reasons)
         _log.info("resume point: %s (%s)", point.mode, said)
@@ -147,11 +147,14 @@ class Pod:
 
     async def watch(self, stop: asyncio.Event) -> int:
         """Announce saves until told to stop, then the last ones."""
+        ended = self._settings.run_dir / "exit.json"
+        _log.info("watching %s as attempt %d", self._settings.checkpoints, self._attempt)
         async with self._link:
             delivery = asyncio.create_task(self._link.deliver_for_ever())
             while not stop.is_set():
                 if self._settings.index == 0:
-                    await self._saves.announce(self._attempt)
+                    # The command may have ended before this process could hear that it should.
+                    await self._saves.announce(self._attempt, final=ended.exists())
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_POLL_S):
                         await stop.wait()
@@ -172,6 +175,24 @@ def set_aside(folder: Path, attempt: int) -> None:
         if not kept.exists():
             folder.rename(kept)
             _log.info("%s of an earlier attempt was kept as %s", folder, kept)
+
+
+def set_unfinished_aside(checkpoints: Path) -> None:
+    """Saves that an earlier attempt began and `last` never named: the next move of `last` must not count them in."""
+    for folder in sorted(checkpoints.glob("*")):
+        if folder.is_dir() and not folder.is_symlink() and folder.name.isdigit() and not up_to_last(folder):
+            folder.rename(_free(folder.with_name(f"{folder.name}.incomplete")))
+            _log.info("%s was never finished and is kept as %s.incomplete", folder, folder.name)
+
+
+def _free(path: Path) -> Path:
+    """The path, or the first one like it that is not taken."""
+    count = 1
+    found = path
+    while found.exists():
+        count += 1
+        found = path.with_name(f"{path.stem}-{count}{path.suffix}")
+    return found
 
 
 def claim_attempt(settings: PodSettings) -> int:

@@ -23,7 +23,6 @@ from forebay.sdk.pod_checks import Finding, GpusSeen, MountPoint
 from forebay.sdk.preflight import compare_manifest, try_writing
 from forebay.sdk.settings import PodSettings
 
-MOUNT_TABLE = Path("/proc/self/mounts")
 _DEVICES = Path("/dev")
 _LOOK_S = 20.0
 """Together, all checks stay under half a minute."""
@@ -63,7 +62,7 @@ class PodInputs(Inputs):
 
 def look(inputs: PodInputs, settings: PodSettings) -> list[Finding]:
     """All checks of the place."""
-    mounts = judge.read_mounts(MOUNT_TABLE.read_text(encoding="utf-8", errors="replace"))
+    mounts = judge.read_mounts(settings.mount_table.read_text(encoding="utf-8", errors="replace"))
     found = [*_pins(inputs)]
     until = time.monotonic() + _LOOK_S
     for pinned in inputs.inputs:

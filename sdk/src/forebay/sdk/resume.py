@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.runtime.errors import Refused, Unreachable
+from forebay.runtime.machine import READ_UP_TO
 from forebay.sdk.checkpoints import Save, inspect
 from forebay.sdk.inputs import Inputs, local_path
 from forebay.sdk.link import BusLink
@@ -59,6 +60,7 @@ async def ask_resume_point(link: BusLink, settings: JobSettings, inputs: Inputs)
         "allow_cold_start": inputs.allow_cold_start,
         "compatibility": inputs.compatibility.model_dump(mode="json", exclude_none=True),
         "skip_unverified": False,
+        READ_UP_TO: link.outbox.last_seq,  # saves that were announced a moment ago count
     }
     said = False
     while True:

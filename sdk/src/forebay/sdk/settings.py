@@ -71,6 +71,9 @@ class PodSettings(BaseModel):
     ignored_failures: int = Field(default=0, ge=0)
     """Pods of this rank that failed before, counted and not counted as attempts."""
     termination_log: Path = Path("/dev/termination-log")
+    mount_table: Path = Path("/proc/self/mounts")
+    report_deadline_s: float = 5.0
+    """How long the checks try to get their report out; what is left the side-car sends."""
     bus_deadline_s: float = 20.0
     resume_deadline_s: float = 300.0
     verify_deadline_s: float = 30.0

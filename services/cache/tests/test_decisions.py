@@ -10,7 +10,7 @@ from forebay.cache.questions import plan as plan_question
 from forebay.cache.questions import plans as plans_question
 from forebay.contracts.parts import Part
 from forebay.contracts.reasons import Reason
-from forebay.contracts.v1.cache import CacheReserved
+from forebay.contracts.v1.cache import CacheReserved, CacheWarming
 from forebay.contracts.v1.models import DeadlinePassed
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Action, Deadline, Request, Work
@@ -144,6 +144,9 @@ def test_the_last_one_who_leaves_stops_the_warm_up(log: Log) -> None:
     log.say(released("two-1"), source=Part.INGEST)
     assert (warmth_of(log).state, warmth_of(log).reason) == ("partial", "Cancelled")
     assert "job two-1 has ended" in (warmth_of(log).message or "")
+    late = CacheWarming(plan=PLAN_ID, name="pick", number=1, stage="verifying", found_bytes=0, planned_bytes=1000)
+    log.say(late)
+    assert warmth_of(log).state == "partial"
     log.add(granted("three-1"), source=Part.INGEST)
     assert works(log.say(planned("three-1"))) == [(WARM, KEY)]
     assert warmth_of(log).state == "reserved"

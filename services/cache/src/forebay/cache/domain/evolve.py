@@ -17,6 +17,7 @@ from forebay.cache.domain.documents import (
     PARTIAL,
     READY,
     RESERVED,
+    UNDER_WAY,
     VERIFYING,
     WARMING,
     Job,
@@ -204,8 +205,7 @@ def _judged(warmth: Warmth, body: _Judged) -> Warmth:  # noqa: PLR0911 one retur
         case said.CacheReserved():
             return replace(warmth, state=RESERVED, reason=Reason.WARMING.value, message=None)
         case said.CacheWarming():
-            state = WARMING if body.stage == "warming" else VERIFYING
-            return replace(warmth, state=state, verified_bytes=max(warmth.verified_bytes, body.found_bytes))
+            return _under_way(warmth, body)
         case said.CacheReady():
             return replace(
                 warmth,
@@ -242,6 +242,13 @@ def _judged(warmth: Warmth, body: _Judged) -> Warmth:  # noqa: PLR0911 one retur
             return _cold(warmth, LOST, body.reason.value, body.message)
         case said.CacheFailed():
             return _cold(warmth, FAILED, body.reason.value, body.message)
+
+
+def _under_way(warmth: Warmth, body: said.CacheWarming) -> Warmth:
+    if warmth.reason == Reason.CANCELLED.value or warmth.state not in {*UNDER_WAY, LOST}:
+        return warmth  # the last word of a warm-up that was stopped
+    state = WARMING if body.stage == "warming" else VERIFYING
+    return replace(warmth, state=state, verified_bytes=max(warmth.verified_bytes, body.found_bytes))
 
 
 def _cold(warmth: Warmth, state: str, reason: str, message: str) -> Warmth:

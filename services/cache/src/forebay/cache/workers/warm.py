@@ -115,7 +115,10 @@ class WarmWorker:
                     run.stopped = True
                     self._hanging[known.key] = running
                     raise PoolError(_hangs(self._settings.stall_s))
-            return running.result()
+            result = running.result()
+            if run.stopped:
+                raise Stopped(known.id)
+            return result  # noqa: TRY300 what the step itself raises comes out of result()
         except asyncio.CancelledError:
             run.stopped = True
             raise

@@ -93,6 +93,11 @@ PROVIDERS: tuple[Provider, ...] = (
         },
     ),
     Provider(
+        name="diagnose",
+        panel=_JOBS,
+        commands={"diagnose": "Say why a job on Kubernetes waits or ended, from a file of kubectl, offline."},
+    ),
+    Provider(
         name="mounts",
         panel=_JOBS,
         commands={"mounts": "Check the mounts of a job, offline."},

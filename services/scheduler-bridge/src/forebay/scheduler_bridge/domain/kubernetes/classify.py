@@ -56,10 +56,12 @@ _OF_KUBELET = frozenset(
         "nodenotready",
     ]
 )
+_LONGEST_HISTOGRAM = 32_768
+"""As long as a condition may be: many taints make a long list, and its grammar is read in one pass."""
 
 
 def _scheduler(text: Text, rule: str) -> Finding | None:
-    histogram = parse(text.flat)
+    histogram = parse(text.message.text[:_LONGEST_HISTOGRAM].replace('\\"', '"'))
     return None if histogram is None else judge(histogram, rule)
 
 

@@ -6,6 +6,7 @@ ranges above 1000 that OSMO gives to what it does around the user's command.
 
 from __future__ import annotations
 
+import json
 import re
 
 from forebay.contracts.reasons import Layer, Reason
@@ -41,6 +42,24 @@ _WRAPPED: tuple[tuple[range, Cause, str, Layer | None], ...] = (
     (range(3006, 3007), Cause.PREEMPTED, "the task was preempted", None),
 )
 PREFLIGHT = range(200, 220)
+_CHECKS: dict[int, tuple[Cause, Reason, str]] = {
+    200: (Cause.CONFIG, Reason.CONFIG_UNREADABLE, "what the job was promised cannot be read"),
+    201: (Cause.CONFIG, Reason.DATASET_CHANGED, "the data is not the pinned version"),
+    202: (Cause.CONFIG, Reason.CONFIG_UNREADABLE, "a configuration file cannot be read"),
+    203: (Cause.CONFIG, Reason.CHECKPOINT_UNREADABLE, "the checkpoint to continue from cannot be read"),
+    204: (Cause.CONFIG, Reason.RESUME_REFUSED, "no checkpoint fits, and a cold start is not allowed"),
+    205: (Cause.CONFIG, Reason.OUTPUT_NOT_WRITABLE, "the output folder takes no files"),
+    206: (Cause.CONFIG, Reason.OUTPUT_FULL, "the output folder has no room"),
+    207: (Cause.CONFIG, Reason.SHM_TOO_SMALL, "shared memory is smaller than needed"),
+    210: (Cause.VOLUME_MOUNT, Reason.DATA_NOT_MOUNTED, "the data's folder is no mount, or an empty one"),
+    211: (Cause.VOLUME_MOUNT, Reason.DATA_UNREADABLE, "the data is mounted and cannot be read"),
+    212: (Cause.GPU_SHORTAGE, Reason.GPU_NOT_VISIBLE, "no GPU can be seen inside the pod"),
+    213: (Cause.CONFIG, Reason.DRIVER_MISMATCH, "GPU driver and library do not fit each other"),
+    214: (Cause.GPU_SHORTAGE, Reason.GPU_COUNT, "fewer GPUs can be seen than were asked for"),
+    215: (Cause.VOLUME_MOUNT, Reason.MOUNT_LOST, "the output's mount does not answer"),
+    216: (Cause.OTHER, Reason.RESUME_UNKNOWN, "nobody could say where to continue"),
+}
+"""The codes of `forebay pod prepare`: below 210 the next attempt would meet the same, from 210 on another node may mend it."""
 _BY_WORDS = re.compile(r"exit(?:ed with)? (?:code|status) (\d{1,4})", re.IGNORECASE)
 _DISRUPTED = re.compile(r"has condition DisruptionTarget", re.IGNORECASE)
 
@@ -85,15 +104,7 @@ def by_code(code: int, text: Text, rule: str) -> Finding | None:
             Cause.OTHER, "the process ended well", rule, reason=Reason.COMPLETED, next_action="nothing", weight=60
         )
     if code in PREFLIGHT:
-        return finding(
-            Cause.CONFIG,
-            f"a check before the start failed (exit code {code}){': ' + text.flat[:300] if text.flat else ''}",
-            rule,
-            reason=Reason.PREFLIGHT_FAILED,
-            layer=Layer.PREFLIGHT,
-            next_action="read the report of the checks, mend what it names and submit again",
-            weight=20,
-        )
+        return _preflight(code, text, rule)
     if code in {126, 127}:
         what = "cannot be executed (no permission, or made for another processor)" if code == 126 else "was not found"
         return finding(
@@ -121,3 +132,34 @@ WRAPPER_RULES: tuple[MessageRule, ...] = (
     MessageRule("pod-failure-policy", 1, _policy),
 )
 EXIT_RULES: tuple[MessageRule, ...] = (MessageRule("exit-code", 1, _plain),)
+
+
+def _preflight(code: int, text: Text, rule: str) -> Finding:
+    """A failed check before the start; its report stands in the termination message."""
+    cause, reason, means = _CHECKS.get(code, (Cause.CONFIG, Reason.PREFLIGHT_FAILED, "a check before the start failed"))
+    failed = _failed_checks(text.message.text)
+    return finding(
+        cause,
+        f"preflight failed (exit code {code}): {'; '.join(failed) or means}",
+        rule,
+        reason=reason,
+        layer=Layer.PREFLIGHT,
+        next_action="mend what the checks name and submit again"
+        if code < 210
+        else "nothing for the job: it is tried again; look at the node and its mounts if it stays",
+        weight=20,
+    )
+
+
+def _failed_checks(report: str) -> list[str]:
+    """Names and sentences of the checks that failed; a message that is no report has none."""
+    try:
+        checks = json.loads(report).get("checks", [])
+    except (ValueError, AttributeError, RecursionError):
+        return []
+    failed = (
+        [one for one in checks if isinstance(one, dict) and one.get("status") == "fail"]
+        if isinstance(checks, list)
+        else []
+    )
+    return [f"{one.get('name', 'check')}: {one.get('message', '')}"[:300] for one in failed[:8]]

@@ -122,9 +122,18 @@ def uid_of(subject: Object) -> str:
     return text_at(subject, "metadata", "uid")
 
 
-def labels_of(subject: Object) -> Mapping[str, Any]:
-    found = part(subject, "metadata", "labels")
-    return found if isinstance(found, Mapping) else {}
+def labels_of(subject: Object) -> dict[str, str]:
+    return texts_at(subject, "metadata", "labels")
+
+
+def texts_at(subject: object, *path: str) -> dict[str, str]:
+    """The texts of a mapping at a path; what is no text is left out."""
+    found = part(subject, *path)
+    return (
+        {str(key): value for key, value in found.items() if isinstance(value, str)}
+        if isinstance(found, Mapping)
+        else {}
+    )
 
 
 def moment(value: object) -> datetime | None:
@@ -146,7 +155,7 @@ def condition(subject: Object, kind: str, *path: str) -> Object | None:
 
 def is_true(subject: Object, kind: str) -> bool:
     found = condition(subject, kind)
-    return found is not None and found.get("status") in {"True", True}
+    return found is not None and found.get("status") in ("True", True)
 
 
 def owns(owner: Object, owned: Object) -> bool:

@@ -6,8 +6,10 @@ nothing shows an autoscaler that might bring a larger one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from forebay.scheduler_bridge.domain.kubernetes.facts import Facts, Object, items_at, name_of, part, text_at
 from forebay.scheduler_bridge.domain.kubernetes.histogram import Kind, classify_reason
@@ -84,9 +86,13 @@ def requests(pod: Object) -> dict[str, Decimal]:
     return total
 
 
+def _amounts(container: Object, which: str) -> Mapping[str, Any]:
+    found = part(container, "resources", which)
+    return found if isinstance(found, Mapping) else {}
+
+
 def _add(total: dict[str, Decimal], container: Object) -> None:
-    asked = {**(part(container, "resources", "limits") or {}), **(part(container, "resources", "requests") or {})}
-    for name, value in asked.items():
+    for name, value in {**_amounts(container, "limits"), **_amounts(container, "requests")}.items():
         found = amount(value)
         if found is not None:
             total[name] = total.get(name, Decimal(0)) + found

@@ -76,7 +76,7 @@ def best(facts: Facts, pod: Object, now: datetime) -> Seen | None:
     node, phase = text_at(pod, "spec", "nodeName"), text_at(pod, "status", "phase")
     held = [f"{show(value)} {name}" for name, value in requests(pod).items() if is_accelerator(name)]
     if node and phase == "Pending" and held and not is_mount_pod(pod):
-        return first.but(sentence=f"{first.finding.sentence}; meanwhile it holds {', '.join(held)} on {node}")
+        return first.but(sentence=f"{first.finding.sentence}; meanwhile the pod holds {', '.join(held)} on {node}")
     return first
 
 
@@ -103,7 +103,7 @@ def _ended(pod: Object) -> Iterator[Seen]:
         seen = read(Message(where="condition", reason=reason, text=text, object="pod.status"), None)
         yield Seen(finding=seen.finding, since=_ended_at(pod), evidence=seen.evidence)
     target = condition(pod, "DisruptionTarget")
-    if target is not None and target.get("status") in {"True", True}:
+    if target is not None and target.get("status") in ("True", True):
         seen = read_condition(target, "Pod")
         yield seen.but(weight=min(seen.finding.weight, 14))
 
@@ -188,7 +188,7 @@ def _containers(pod: Object) -> Iterator[Seen]:
                 sentence=said,
                 layer=Layer.PREFLIGHT if init and seen.finding.cause is Cause.CRASH else seen.finding.layer,
             )
-        elif terminated is not None and terminated.get("exitCode") not in {0, None}:
+        elif terminated is not None and terminated.get("exitCode") not in (0, None):
             yield _terminated(terminated, name, init=init)
         elif init and part(status, "state", "running") is not None:
             yield Seen(
@@ -231,7 +231,7 @@ def _terminated(state: Object, name: str, *, init: bool) -> Seen:
     seen = read(message, moment(text_at(state, "finishedAt")))
     said = f"{'init container' if init else 'container'} {name}: {seen.finding.sentence}"
     layer = Layer.PREFLIGHT if init and seen.finding.layer is Layer.PROCESS else seen.finding.layer
-    if seen.finding.cause is Cause.OTHER and message.reason == "Error" and message.text and code not in {137, 143, 0}:
+    if seen.finding.cause is Cause.OTHER and message.reason == "Error" and message.text and code not in (137, 143, 0):
         return seen.but(sentence=said, layer=layer, cause=Cause.CRASH, reason=Reason.PROCESS_FAILED)
     return seen.but(sentence=said, layer=layer)
 
@@ -254,7 +254,7 @@ def _said(facts: Facts, pod: Object) -> Iterator[Seen]:
 
 def _unscheduled(pod: Object) -> Object | None:
     found = condition(pod, "PodScheduled")
-    return found if found is not None and found.get("status") in {"False", False} else None
+    return found if found is not None and found.get("status") in ("False", False) else None
 
 
 def _place(facts: Facts, pod: Object) -> Iterator[Seen]:
@@ -284,7 +284,7 @@ def _place(facts: Facts, pod: Object) -> Iterator[Seen]:
 
 
 def _with_numbers(facts: Facts, pod: Object, seen: Seen) -> Seen:
-    histogram = parse(seen.evidence[0].text)
+    histogram = parse(seen.evidence[0].text[:32_768])
     main = dominant(histogram) if histogram else None
     if histogram is None or main is None or seen.finding.cause not in {Cause.GPU_SHORTAGE, Cause.CPU_MEM_SHORTAGE}:
         return seen

@@ -24,7 +24,7 @@ _SUFFIXES: dict[str, Decimal] = {
     "Ei": Decimal(2**60),
 }
 _QUANTITY = re.compile(
-    r"([+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?|[+-]?\.[0-9]{1,30})(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]i?|))"
+    r"([+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?|[+-]?\.[0-9]{1,30})(?:([eE][+-]?[0-9]{1,2})|([numkKMGTPE]i?|))"
 )
 _ACCELERATOR = re.compile(
     r"gpu|nvidia\.com/|amd\.com/|/mig-|\bmig\b|neuron|\btpu|/tpu|npu\b|ascend|gaudi|habana|\bmlu|/mlu|\bdcu|/vcuda|\bxpu|accelerator"

@@ -19,7 +19,7 @@ _UNNAMED = {
     "volume": "a volume",
     "queue": "the queue",
     "name": "what the message names",
-    "check": "a check",
+    "check": "",
     "webhook": "a webhook",
     "place": "its node",
     "need": "what was asked",
@@ -29,6 +29,8 @@ _UNNAMED = {
     "driver": "the storage driver",
     "gate": "a gate",
 }
+_LONGEST = 2048
+"""Kubernetes cuts events at 1 KiB; what is longer says nothing new, and expressions stay quick."""
 _ESCAPED = re.compile(r'\\"')
 
 
@@ -57,7 +59,7 @@ class MessageRule:
 
 def flatten(message: Message) -> Text:
     """The message in the form that rules look at."""
-    flat = " ".join(_ESCAPED.sub('"', message.text).split())
+    flat = " ".join(_ESCAPED.sub('"', message.text[:_LONGEST]).split())
     return Text(message, flat, message.reason.replace(" ", "").casefold())
 
 
@@ -71,6 +73,8 @@ def pattern(
     where: str = "",
     kind: str = "",
     unless: str = "",
+    also: str = "",
+    names: str = "",
     do: str | None = None,
     code: Reason | None = None,
     layer: Layer | None = None,
@@ -81,20 +85,22 @@ def pattern(
     """A rule that speaks when its conditions hold.
 
     `texts`: any of these expressions is found in the text. `tokens`: the reason is one of these words.
-    `kind`: an expression for the object. `either`: text or token is enough, otherwise both must hold.
+    `kind`: an expression for the object. `also`: must be found too. `names`: fills groups where it is found. `either`: text or token is enough, otherwise both must hold.
     """
     compiled = tuple(re.compile(text, re.IGNORECASE) for text in texts)
     words = frozenset(tokens.casefold().split())
     places = frozenset(where.split())
     about = re.compile(kind, re.IGNORECASE) if kind else None
     never = re.compile(unless, re.IGNORECASE) if unless else None
+    too = re.compile(also, re.IGNORECASE) if also else None
+    naming = re.compile(names, re.IGNORECASE) if names else None
 
     def judge(text: Text, rule: str) -> Finding | None:
-        if places and text.message.where not in places:
+        elsewhere = bool(places) and text.message.where not in places
+        unlike = about is not None and not about.search(text.message.object)
+        if elsewhere or unlike or (never is not None and never.search(text.flat)):
             return None
-        if about is not None and not about.search(text.message.object):
-            return None
-        if never is not None and never.search(text.flat):
+        if too is not None and not too.search(text.flat):
             return None
         match = next((found for one in compiled if (found := one.search(text.flat))), None)
         by_token = text.token in words
@@ -103,11 +109,13 @@ def pattern(
                 return None
         elif (compiled and match is None) or (words and not by_token):
             return None
-        groups = {key: value for key, value in (match.groupdict() if match else {}).items() if value}
+        named = naming.search(text.flat) if naming else None
+        parts = {**(named.groupdict() if named else {}), **(match.groupdict() if match else {})}
+        groups = {key: value for key, value in parts.items() if value}
         shown = _UNNAMED | {key: _tidy(value) for key, value in groups.items()}
         return finding(
             cause,
-            says.format(**shown),
+            says.format(**shown).rstrip(": "),
             rule,
             reason=code,
             layer=layer,

@@ -6,8 +6,8 @@ from forebay.contracts.reasons import Layer, Reason
 from forebay.scheduler_bridge.domain.kubernetes.rules import MessageRule, pattern
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause
 
-_PULL = r"(?=.*(?:pull|resolve|manifest|registry))"
-_IMAGE = r"(?:.*?image:? \"?(?P<image>[\w.\-]+(?::\d+)?/[\w./\-]+(?:[:@][\w.:\-]+)?)\"?)?"
+_PULL = r"pull|resolve|manifest|registry"
+_IMAGE = r"image:? \"?(?P<image>[\w.\-]+(?::\d+)?/[\w./\-]+(?:[:@][\w.:\-]+)?)"
 _WAIT_OR = "correct the name and tag of {image}, or push it"
 
 IMAGE_RULES: tuple[MessageRule, ...] = (
@@ -36,7 +36,8 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
         "image-rate",
         Cause.IMAGE,
         "the registry limits how often images are pulled",
-        r"(?=.*(?:pull|image|manifest|registry)).*(?:toomanyrequests|too many requests|rate limit|pull qps exceeded|\b429\b)",
+        r"(?:toomanyrequests|too many requests|rate limit|pull qps exceeded|\b429\b)",
+        also=r"pull|image|manifest|registry",
         code=Reason.IMAGE_RATE_LIMITED,
         do="wait, log in to the registry, or use a mirror",
         weight=15,
@@ -45,7 +46,8 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
         "image-disk",
         Cause.IMAGE,
         "the node has no room for the image",
-        r"(?=.*(?:pull|image|layer|unpack|extract)).*no space left on device",
+        r"no space left on device",
+        also=r"pull|image|layer|unpack|extract",
         code=Reason.NODE_DISK_FULL,
         do="free disk on the node, or make the image smaller",
         weight=15,
@@ -54,11 +56,11 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
         "image-auth",
         Cause.IMAGE,
         "the registry refuses the credentials for {image}, or it does not exist",
-        _PULL
-        + _IMAGE
-        + r".*(?:unauthorized|authentication required|pull access denied|access (?:to the resource )?(?:is )?denied|\b401\b|\b403\b|forbidden"
+        r"(?:unauthorized|authentication required|pull access denied|access (?:to the resource )?(?:is )?denied|\b401\b|\b403\b|forbidden"
         r"|no basic auth credentials|may require (?:'docker login'|authorization)|insufficient_scope|authorization failed|denied: )",
         tokens="ImagePullBackOff ErrImagePull Failed BackOff FailedToRetrieveImagePullSecret RegistryUnavailable Pulling FailedPullImage",
+        also=_PULL,
+        names=_IMAGE,
         code=Reason.IMAGE_UNAUTHORIZED,
         do="add imagePullSecrets with the right credentials, or correct the name of {image}",
         weight=15,
@@ -67,10 +69,10 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
         "image-missing",
         Cause.IMAGE,
         "{image} does not exist in its registry",
-        _PULL
-        + _IMAGE
-        + r".*(?:manifest unknown|manifest for \S+ not found|: not found|\bnotfound\b|does not exist|no matching manifest|no match for platform|name unknown)",
+        r"(?:manifest unknown|manifest for \S+ not found|: not found|\bnotfound\b|does not exist|no matching manifest|no match for platform|name unknown)",
         tokens="ImagePullBackOff ErrImagePull Failed BackOff",
+        also=_PULL,
+        names=_IMAGE,
         code=Reason.IMAGE_NOT_FOUND,
         do=_WAIT_OR,
         weight=15,

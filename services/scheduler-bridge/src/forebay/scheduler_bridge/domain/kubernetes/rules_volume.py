@@ -6,7 +6,7 @@ from forebay.contracts.reasons import Layer, Reason
 from forebay.scheduler_bridge.domain.kubernetes.rules import MessageRule, pattern
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause
 
-_VOLUME = r"(?:.*?volume \"(?P<volume>[^\"]+)\")?"
+_VOLUME = r"volume \"(?P<volume>[^\"]+)"
 
 DEAD_MOUNT_RULE = pattern(
     "mount-dead",
@@ -133,9 +133,10 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
         "mount-not-ready",
         Cause.VOLUME_MOUNT,
         "the mount of {volume} did not become ready in time",
-        _VOLUME + r".*mount ?point (?:\S+ )?(?:is )?not ready",
-        _VOLUME + r".*(?:mount pod|fuse pod|fuse|sidecar) .{0,80}not ready",
-        _VOLUME + r".*(?:waiting for|wait for) (?:mount|fuse).{0,60}(?:ready|timeout|timed out)",
+        r"mount ?point (?:\S+ )?(?:is )?not ready",
+        r"(?:mount pod|fuse pod|fuse|sidecar) .{0,80}not ready",
+        r"(?:waiting for|wait for) (?:mount|fuse).{0,60}(?:ready|timeout|timed out)",
+        names=_VOLUME,
         code=Reason.MOUNT_NOT_READY,
         do="read the log of the mount pod on that node: the source may be unreachable or the credentials wrong",
         weight=17,

@@ -16,6 +16,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Object,
     condition,
     is_true,
+    items_at,
     kind_of,
     labels_of,
     moment,
@@ -281,7 +282,7 @@ def _refused(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # n
         yield Seen(finding=finding(Cause.VOLUME_UNBOUND, said, "claim-unbound-object@1", weight=46))
     if root is not None and kind_of(root) == "Node":
         ready = condition(root, "Ready")
-        if ready is not None and ready.get("status") not in {"True", True}:
+        if ready is not None and ready.get("status") not in ("True", True):
             seen = read_condition(ready, "Node")
             yield seen.but(cause=Cause.NODE_LOST, layer=Layer.NODE, reason=Reason.NODE_LOST, weight=12)
 
@@ -289,11 +290,10 @@ def _refused(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # n
 def _group(group: Object) -> Iterator[Seen]:
     """PodGroups of Volcano and KAI: their own words, when no pod of theirs says more."""
     for path in (("status", "conditions"), ("status", "schedulingConditions")):
-        found = part(group, *path)
-        for one in found if isinstance(found, list) else ():
-            if not isinstance(one, dict) or one.get("status") not in {"True", True}:
+        for one in items_at(group, *path):
+            if one.get("status") not in ("True", True):
                 continue
-            reasons = [reason for reason in one.get("reasons") or () if isinstance(reason, dict)]
+            reasons = items_at(one, "reasons")
             for said in reasons or [one]:
                 message = Message(
                     where="condition", reason=text_at(said, "reason"), text=text_at(said, "message"), object="PodGroup"

@@ -13,6 +13,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     name_of,
     namespace_of,
     owns,
+    texts_at,
 )
 
 JOB_KINDS = (
@@ -115,7 +116,7 @@ def _family(root: Object, jobs: tuple[Object, ...]) -> tuple[Object, ...]:
 
 
 def _in_group(pod: Object, group: Object) -> bool:
-    annotations = pod.get("metadata", {}).get("annotations") or {}
+    annotations = texts_at(pod, "metadata", "annotations")
     names = {
         annotations.get("scheduling.k8s.io/group-name"),
         annotations.get("pod-group-name"),

@@ -32,7 +32,7 @@ def look_at(facts: Facts, workload: Object, now: datetime, *, suspended: bool) -
     """Everything found about a Workload that has not finished."""
     admitted, evicted = is_true(workload, "Admitted"), is_true(workload, "Evicted")
     reserved = condition(workload, "QuotaReserved")
-    holds = reserved is not None and reserved.get("status") in {"True", True}
+    holds = reserved is not None and reserved.get("status") in ("True", True)
     yield from _finished(workload)
     if evicted:
         yield from _evicted(facts, workload)
@@ -55,7 +55,7 @@ def look_at(facts: Facts, workload: Object, now: datetime, *, suspended: bool) -
 
 def _finished(workload: Object) -> Iterator[Seen]:
     finished = condition(workload, "Finished")
-    if finished is None or finished.get("status") not in {"True", True}:
+    if finished is None or finished.get("status") not in ("True", True):
         return
     if text_at(finished, "reason") in {"AdmissionChecksRejected", "AdmissionCheckRejected"}:
         seen = read_condition(finished, "Workload")
@@ -90,7 +90,7 @@ def _evicted(facts: Facts, workload: Object) -> Iterator[Seen]:
         yield Seen(finding=contradiction.finding, since=why.since, evidence=both)
         return
     preempted = condition(workload, "Preempted")
-    if preempted is not None and preempted.get("status") in {"True", True}:
+    if preempted is not None and preempted.get("status") in ("True", True):
         why = Seen(
             finding=why.finding,
             since=why.since,
@@ -233,7 +233,7 @@ def inactive(queue: Object) -> Iterator[Seen]:
             since=moment(active.get("lastTransitionTime")) if active else None,
             evidence=read_condition(active, kind).evidence if active else (),
         )
-    elif active is not None and active.get("status") in {"False", False}:
+    elif active is not None and active.get("status") in ("False", False):
         seen = read_condition(active, kind)
         cause = Cause.ADMISSION_CHECK if kind == "AdmissionCheck" else Cause.QUEUE_MISCONFIG
         yield seen.but(

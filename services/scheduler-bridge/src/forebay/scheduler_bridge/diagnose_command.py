@@ -1,0 +1,165 @@
+"""`forebay diagnose`: the one reason for each message or job in a file, offline."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from forebay.contracts.reasons import Layer
+from forebay.scheduler_bridge.diagnose_input import Broken, Given, Line, read_parts
+from forebay.scheduler_bridge.domain.kubernetes.classify import classify
+from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis, diagnose_all
+from forebay.scheduler_bridge.domain.kubernetes.facts import facts_from_objects
+from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Finding, Message
+from forebay.scheduler_bridge.domain.masking import mask
+
+_EXAMPLES = "Example: kubectl get pod,job,workload,events -o json | forebay diagnose -  ·  forebay diagnose messages.jsonl --json"
+_COLOURS = {Layer.NONE: "cyan", Layer.PROCESS: "red", Layer.NOT_EVALUATED: "cyan"}
+_SHOWN = 400
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the CLI."""
+    app.command("diagnose", epilog=_EXAMPLES)(diagnose)
+
+
+def diagnose(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE|-", help="JSON lines of messages, or objects of kubectl; - is standard input."),
+    ],
+    *,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="Judge as of this time (ISO 8601); default: now.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """Say the one reason why each job in a file waits or ended, without any server.
+
+    Reads lines with `reason`, `message`, `where`, `exit_code` (one verdict each), or Kubernetes objects as
+    `kubectl get pod,job,workload,events,nodes,pvc -o json` prints them (one verdict for each job; the more kinds there are,
+    the more it can say). Exit 0: everything was judged; 1: some lines could not be read, they are named
+    and the rest is judged; 2: wrong use.
+    """
+    now = _moment(at)
+    broken: list[Broken] = []
+    objects: list[Any] = []
+    said = 0
+    console = Console(soft_wrap=True)
+    for part in read_parts(_read(file)):
+        if isinstance(part, Broken):
+            broken.append(part)
+        elif isinstance(part, Given):
+            objects.append(part.value)
+        else:
+            said += 1
+            _tell(console, line_json(part), as_json=as_json)
+    judged = diagnose_all(facts_from_objects(objects), now) if objects else ()
+    for found in judged:
+        said += 1
+        _tell(console, object_json(found), as_json=as_json)
+    for one in broken:
+        typer.echo(f"{file}, line {one.number}: {one.why}", err=True)
+    if broken:
+        typer.echo(
+            f"{len(broken)} part{'s' if len(broken) > 1 else ''} of {file} could not be read; {said} judged", err=True
+        )
+        raise typer.Exit(1)
+    if not said:
+        _stop(
+            f"{file} holds nothing to judge; give messages, or objects: {_EXAMPLES.removeprefix('Example: ').split('  ·')[0]}",
+            1,
+        )
+
+
+def line_json(line: Line) -> dict[str, Any]:
+    """The answer for one message."""
+    message = line.message
+    return {"line": line.number, **_verdict(classify(message), (message,))}
+
+
+def object_json(found: Diagnosis) -> dict[str, Any]:
+    """The answer for one job."""
+    return {"subject": found.subject, **_verdict(found, found.evidence), "since": found.since.isoformat()}
+
+
+def _verdict(found: Finding | Diagnosis, evidence: tuple[Message, ...]) -> dict[str, Any]:
+    return {
+        "cause": found.cause.value,
+        "layer": found.layer.value,
+        "code": found.reason.value,
+        "sentence": mask(found.sentence),
+        "next_action": mask(found.next_action),
+        "need": mask(found.need) if found.need else None,
+        "have": mask(found.have) if found.have else None,
+        "where": found.where,
+        "fits": found.fits,
+        "rule": found.rule,
+        "evidence": [_raw(message) for message in evidence],
+    }
+
+
+def _raw(message: Message) -> dict[str, Any]:
+    raw = {
+        "source": message.source,
+        "where": message.where,
+        "object": message.object,
+        "reason": message.reason,
+        "message": mask(message.text),
+        "exit_code": message.exit_code,
+    }
+    return {name: value for name, value in raw.items() if value is not None and value != ""}
+
+
+def _tell(console: Console, answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(answer, ensure_ascii=False, allow_nan=False))
+        return
+    about = answer.get("subject") or f"line {answer['line']}"
+    colour = _COLOURS.get(Layer(answer["layer"]), "yellow")
+    never = " [red]will never fit[/]" if answer["fits"] == "never" else ""
+    console.print(
+        f"[bold]{_plain(about)}[/]  [{colour}]{answer['cause']}[/]{never}  {_plain(answer['sentence'])}",
+        highlight=False,
+    )
+    console.print(f"  do: {_plain(answer['next_action'])}", highlight=False)
+    numbers = [f"{name} {answer[name]}" for name in ("need", "have", "where") if answer[name]]
+    console.print(f"  [dim]{_plain(' · '.join([*numbers, answer['layer'], answer['rule']]))}[/]", highlight=False)
+    for raw in answer["evidence"]:
+        told = " ".join(str(raw[name]) for name in ("object", "reason", "message") if raw.get(name))
+        if told:
+            console.print(f"  [dim]{_plain(told[:_SHOWN])}[/]", highlight=False)
+
+
+def _plain(text: str) -> str:
+    """Without control characters of a stranger's message, which could move the cursor."""
+    return escape("".join(char if char.isprintable() else " " for char in text))
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        _stop(f"{file} cannot be read: {error.strerror}", 2)
+
+
+def _moment(at: str | None) -> datetime:
+    if at is None:
+        return datetime.now(UTC)
+    try:
+        found = datetime.fromisoformat(at)
+    except ValueError:
+        _stop(f"--at {at!r} is no time; write it like 2026-01-10T08:15:00Z", 2)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, TypeVar
@@ -31,7 +31,7 @@ class Thing(Document, frozen=True, kw_only=True):
         return self.id
 
 
-KEYS = st.sampled_from("abcdef")
+KEYS = st.sampled_from(["a", "b", "c", "d", "e", "f", "ab", "abc"])
 COLOURS = st.sampled_from(["red", "blue"])
 STEPS = st.lists(
     st.one_of(
@@ -64,8 +64,29 @@ class WaitingStore(SqliteStore):
     def find_now(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
         raise NotNow(kind, field, value)
 
+    def several_now(self, kind: str, keys: Sequence[str]) -> dict[str, bytes]:
+        raise NotNow(kind, keys)
+
+    def below_now(self, kind: str, prefixes: Sequence[str]) -> dict[str, list[str]]:
+        raise NotNow(kind, prefixes)
+
     def page_now(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
         raise NotNow(kind, after, limit)
+
+
+PREFIXES = ("a", "b", "ab", "")
+
+
+def at_once(working: WorkingSet) -> object:
+    """What a working set answers with one look."""
+    working.fetch(Thing, ["a", "c", "none"])
+    return [working.get(Thing, key) for key in ("a", "c", "none")], working.below(Thing, PREFIXES)
+
+
+def one_by_one(things: dict[str, Thing]) -> object:
+    """The same, by looking at each key."""
+    below = {one: [key for key in sorted(things) if key.startswith(one) and key > one] for one in PREFIXES}
+    return [things.get(key) for key in ("a", "c", "none")], {one: keys for one, keys in below.items() if keys}
 
 
 async def run(working: WorkingSet, pure: Callable[[], T]) -> T:
@@ -110,6 +131,7 @@ async def play(steps: list[tuple[object, ...]], folder: Path, kind_of_store: typ
         memory = MemoryState()
         for thing in current.values():
             memory.put(thing)
+        assert await run(working, lambda: at_once(working)) == one_by_one(current)
         assert await run(working, lambda: view(working)) == view(memory)
     await store.close()
 

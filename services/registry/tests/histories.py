@@ -382,6 +382,16 @@ def history() -> list[Event[EventBody]]:
     registry.command("checkpoint-import", **old, compatibility={"datasets": ["dataset:pick@v1"]})
     registry.say(
         datasets.DatasetVersionChecked(dataset="pick", number=2, check="c-1", whole=True),
+        datasets.DatasetVersionPlaced(
+            dataset="pick",
+            number=2,
+            placing="pl-1",
+            access_plan="B",
+            root="s3://robots/arm/pick/v2",
+            manifest_sha256="ab" * 32,
+            bytes=10,
+            by="ops",
+        ),
         datasets.DatasetVersionRemoved(dataset="pick", number=1, by="ops", reason="space"),
     )
     return registry.said

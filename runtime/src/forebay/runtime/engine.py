@@ -386,8 +386,8 @@ class Engine:
     async def question(self, name: str, request: Request) -> dict[str, Any]:
         """Answer from the state as it is now."""
         async with self._turn():
-            answer = self.service.questions[name]
-            return await self._pure(lambda: answer(self._set, request))
+            self._set.trim()
+            return await self._pure(lambda: self.service.questions[name](self._set, request))
 
     async def document(self, kind: type[D], key: str) -> D | None:
         async with self._turn():

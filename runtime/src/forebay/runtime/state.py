@@ -7,8 +7,10 @@ the function again. That is allowed exactly because the function is pure.
 
 from __future__ import annotations
 
+import asyncio
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, cast
 
 from forebay.runtime.documents import (
@@ -43,6 +45,34 @@ class Fold(State, Protocol):
     def put(self, document: Document) -> None: ...
 
     def delete(self, kind: type[Document], key: str) -> None: ...
+
+
+class ManyAtOnce(ABC):
+    """What a state may offer besides: one look into the store for many documents."""
+
+    @abstractmethod
+    def fetch(self, kind: type[Document], keys: Sequence[str]) -> None:
+        """Have these documents at hand, so that `get` finds them without a look each."""
+
+    @abstractmethod
+    def below(self, kind: type[Document], prefixes: Sequence[str]) -> dict[str, list[str]]:
+        """The keys that go on from each prefix, in order; prefixes without any are left out."""
+
+
+_READS_AT_ONCE, _FEW, _MANY = 16, 8, 500
+
+
+def _with_changes(
+    found: Mapping[str, list[str]], prefixes: Sequence[str], changes: Sequence[tuple[str, bool]]
+) -> dict[str, list[str]]:
+    """What was found, with keys that were put or deleted and are not written yet."""
+    merged: dict[str, list[str]] = {}
+    for prefix in prefixes:
+        here = {key: there for key, there in changes if key.startswith(prefix) and key > prefix}
+        keys = {key for key in found.get(prefix, ()) if here.get(key, True)} | {key for key in here if here[key]}
+        if keys:
+            merged[prefix] = sorted(keys)
+    return merged
 
 
 def _matches(document: Document, field: str, value: str) -> bool:
@@ -99,6 +129,22 @@ class NotLoaded(Exception):  # noqa: N818 control flow between a pure function a
         self.query = query
 
 
+class ManyLoad(NotLoaded):
+    """Several documents of a kind have to be loaded."""
+
+    def __init__(self, kind: type[Document], keys: Sequence[str]) -> None:
+        super().__init__(kind)
+        self.keys = keys
+
+
+class BelowLoad(NotLoaded):
+    """The keys that go on from some prefixes have to be loaded."""
+
+    def __init__(self, kind: type[Document], prefixes: Sequence[str]) -> None:
+        super().__init__(kind)
+        self.prefixes = prefixes
+
+
 class PagedLoad(NotLoaded):
     """A page of a kind has to be loaded."""
 
@@ -111,7 +157,7 @@ class PagedLoad(NotLoaded):
 type_and_key = tuple[type[Document], str]
 
 
-class WorkingSet:
+class WorkingSet(ManyAtOnce):
     """Documents of one store: loaded ones, plus what the current batch has changed.
 
     Only valid while this process is the store's single writer. `transaction`
@@ -126,6 +172,7 @@ class WorkingSet:
         self._loaded: OrderedDict[type_and_key, Document | None] = OrderedDict()
         self._queries: dict[tuple[type[Document], str, str], frozenset[str]] = {}
         self._pages: dict[tuple[type[Document], str, int], list[str]] = {}
+        self._below: dict[type_and_key, list[str]] = {}
         self._changed: dict[type_and_key, Document | None] = {}
         self._scratch: dict[type_and_key, Document | None] = {}
 
@@ -159,6 +206,8 @@ class WorkingSet:
         if (kind, after, wanted) not in self._pages:
             self._load_now(kind, page=(after, wanted))
         stored = self._pages[(kind, after, wanted)]
+        if not self._changed and not self._scratch:
+            return self._held(kind, stored)
         horizon = stored[-1] if len(stored) == wanted else None
         keys = set(stored)
         for changed, key in self._overlay():
@@ -166,6 +215,41 @@ class WorkingSet:
                 keys.add(key)
         found = (self.get(kind, key) for key in sorted(keys))
         return [document for document in found if document is not None][:limit]
+
+    def _held(self, kind: type[D], keys: Sequence[str]) -> list[D]:
+        """Of what a page named: nothing is evicted before the next write, so it is all here."""
+        found = (self._loaded[(kind, key)] for key in keys)
+        return [cast("D", document) for document in found if document is not None]
+
+    def fetch(self, kind: type[Document], keys: Sequence[str]) -> None:
+        wanted = [key for key in keys if (kind, key) not in self._loaded]
+        if not wanted:
+            return
+        if self._immediate is None:
+            raise ManyLoad(kind, wanted)
+        try:
+            self._keep_documents(kind, wanted, self._immediate.several_now(kind.kind, wanted))
+        except NotNow:
+            raise ManyLoad(kind, wanted) from None
+
+    def below(self, kind: type[Document], prefixes: Sequence[str]) -> dict[str, list[str]]:
+        found = self._below_now(kind, prefixes)
+        if found is None:
+            held = self._below
+            wanted = [one for one in prefixes if (kind, one) not in held]
+            if wanted:
+                raise BelowLoad(kind, wanted)
+            found = {one: keys for one in prefixes if (keys := held[(kind, one)])}
+        changes = [(key, self.get(kind, key) is not None) for changed, key in self._overlay() if changed is kind]
+        return _with_changes(found, prefixes, changes) if changes else found
+
+    def _below_now(self, kind: type[Document], prefixes: Sequence[str]) -> dict[str, list[str]] | None:
+        if self._immediate is not None:
+            try:
+                return self._immediate.below_now(kind.kind, prefixes)
+            except NotNow:
+                pass
+        return None
 
     def _overlay(self) -> Iterator[type_and_key]:
         yield from self._changed
@@ -207,14 +291,22 @@ class WorkingSet:
             loaded.pop(place, None)
             loaded[place] = document
         self._changed.clear()
-        self._queries.clear()
-        self._pages.clear()
+        for found in (self._queries, self._pages, self._below):
+            found.clear()
+        self.trim()
+
+    def trim(self) -> None:
+        """Between two turns: keep what was used last, so that questions alone don't fill the memory either."""
+        if len(self._loaded) <= self._cache_size:
+            return
+        for found in (self._queries, self._pages, self._below):
+            found.clear()
         while len(self._loaded) > self._cache_size:
             self._loaded.popitem(last=False)
 
     def forget(self) -> None:
         """The batch was not written: start again from the store."""
-        for layer in (self._loaded, self._changed, self._scratch, self._queries, self._pages):
+        for layer in (self._loaded, self._changed, self._scratch, self._queries, self._pages, self._below):
             layer.clear()
 
     # loading
@@ -225,11 +317,29 @@ class WorkingSet:
         if isinstance(missing, PagedLoad):
             rows = await self._store.page(kind.kind, after=missing.after, limit=missing.limit)
             self._keep_page(kind, missing.after, missing.limit, rows)
+        elif isinstance(missing, BelowLoad):
+            for start in range(0, len(missing.prefixes), _READS_AT_ONCE):
+                some = missing.prefixes[start : start + _READS_AT_ONCE]
+                found = await asyncio.gather(*(self._keys_below(kind, prefix) for prefix in some))
+                self._below.update({(kind, prefix): keys for prefix, keys in zip(some, found, strict=True)})
+        elif isinstance(missing, ManyLoad):
+            self._keep_documents(kind, missing.keys, await self._store.get(kind.kind, missing.keys))
         elif missing.query is not None:
             field, value = missing.query
             self._keep_query(kind, field, value, await self._store.find(kind.kind, field, value))
         elif missing.key is not None:
             self._keep_document(kind, missing.key, (await self._store.get(kind.kind, [missing.key])).get(missing.key))
+
+    async def _keys_below(self, kind: type[Document], prefix: str) -> list[str]:
+        keys: list[str] = []
+        limit = _FEW
+        while True:
+            rows = await self._store.page(kind.kind, after=keys[-1] if keys else prefix, limit=limit)
+            more = [key for key, _ in rows if key.startswith(prefix)]
+            keys += more
+            if len(more) < limit:
+                return keys
+            limit = _MANY
 
     def _load_now(
         self,
@@ -257,6 +367,10 @@ class WorkingSet:
 
     def _keep_document(self, kind: type[Document], key: str, body: bytes | None) -> None:
         self._loaded[(kind, key)] = None if body is None else decode_document(kind, body)
+
+    def _keep_documents(self, kind: type[Document], keys: Sequence[str], bodies: Mapping[str, bytes]) -> None:
+        for key in keys:
+            self._keep_document(kind, key, bodies.get(key))
 
     def _keep_query(self, kind: type[Document], field: str, value: str, rows: Sequence[tuple[str, bytes]]) -> None:
         self._queries[(kind, field, value)] = frozenset(key for key, _ in rows)

@@ -12,7 +12,10 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from mmap import mmap
 from pathlib import Path
+
+import msgspec
 
 from forebay.runtime.errors import FencedError
 from forebay.runtime.stores.owner import may_live, owner_record
@@ -32,7 +35,14 @@ CREATE TABLE IF NOT EXISTS head (
   epoch INTEGER NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL
 );
 """
+_BELOW = """
+SELECT asked.value, documents.key FROM json_each(?) asked CROSS JOIN documents
+WHERE documents.kind = ? AND documents.key > asked.value AND documents.key < asked.value || char(1114111)
+ORDER BY asked.id, documents.key
+"""
 _SCRATCH = "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-131072; BEGIN IMMEDIATE;"
+_CACHE_KIB = 32 << 10
+"""Room for the inner pages of a store of a million nodes, so that a look costs one read."""
 _FILTER_BITS = 27
 """16 MiB: with ten million documents one in fifty reads of an absent one still looks into the file."""
 
@@ -58,6 +68,7 @@ class SqliteStore:
     def _connect(self) -> None:
         self._db = sqlite3.connect(self._path, timeout=10, isolation_level=None, check_same_thread=False)
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=10000;")
+        self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
         self._db.executescript(_SCHEMA)
         self._db.execute("INSERT OR IGNORE INTO head VALUES (1, 0, ?, 0, '', 0)", (self._fold_version,))
         self._inode = self._path.stat().st_ino
@@ -108,6 +119,24 @@ class SqliteStore:
             self._db.execute("COMMIT")
 
     async def get(self, kind: str, keys: Sequence[str]) -> dict[str, bytes]:
+        return self._several(kind, keys)
+
+    def several_now(self, kind: str, keys: Sequence[str]) -> dict[str, bytes]:
+        try:
+            return self._several(kind, keys)
+        except sqlite3.Error as error:
+            raise NotNow from error
+
+    def below_now(self, kind: str, prefixes: Sequence[str]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        try:
+            for prefix, key in self._db.execute(_BELOW, (msgspec.json.encode(prefixes).decode(), kind)):
+                found.setdefault(prefix, []).append(key)
+        except sqlite3.Error as error:
+            raise NotNow from error
+        return found
+
+    def _several(self, kind: str, keys: Sequence[str]) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
         if self._filter is not None:
             keys = [key for key in keys if self._filter.may_hold(kind, key)]
@@ -204,7 +233,7 @@ class _Filter:
     """A Bloom filter over (kind, key): what it does not know was never written."""
 
     def __init__(self, bits: int) -> None:
-        self._bits = bytearray(1 << bits - 3)
+        self._bits = mmap(-1, 1 << bits - 3)  # zeroes that cost nothing before they are touched
         self._mask = (1 << bits) - 1
         self._shift = bits
 

@@ -137,5 +137,10 @@ def version_checked(body: datasets.DatasetVersionChecked) -> list[Statement]:
     return [(dataset_id(body.dataset, body.number), values, ())]
 
 
+def version_placed(body: datasets.DatasetVersionPlaced) -> list[Statement]:
+    values = known(placed_at=body.root, placed_access_plan=body.access_plan, placed_by=body.by, problem=body.problem)
+    return [(dataset_id(body.dataset, body.number), values, ())]
+
+
 def version_removed(body: datasets.DatasetVersionRemoved) -> list[Statement]:
     return [(dataset_id(body.dataset, body.number), {"removed_by": body.by, "removed_reason": body.reason}, ())]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from forebay.registry.domain.nodes import ATTEMPT, CHECKPOINT, Edge, Node, local_id, place_id
 from forebay.registry.domain.view import shown
-from forebay.runtime.state import State
+from forebay.runtime.state import ManyAtOnce, State
 
 _FIRST_PAGE, _PAGE = 8, 512
 """Most nodes have few children, and what is read beyond them is read for nothing."""
@@ -16,9 +16,19 @@ def get(state: State, project: str, node_id: str) -> Node | None:
     return state.get(Node, f"{project}/{node_id}")
 
 
+def fetch(state: State, project: str, ids: Iterable[str]) -> None:
+    """Have these nodes at hand, where the state can read many at once."""
+    if isinstance(state, ManyAtOnce):
+        state.fetch(Node, [f"{project}/{one}" for one in ids])
+
+
 def children(state: State, project: str, parent: str, kind: str = "") -> Iterator[str]:
     """Ids of the nodes that name `parent` as a parent, in id order; of one kind only when it is given."""
     prefix = f"{project}/{parent}>" + (f"{kind}:" if kind else "")
+    if isinstance(state, ManyAtOnce):  # an edge's key says it all
+        start = len(project) + len(parent) + 2
+        yield from (key[start:] for key in state.below(Edge, [prefix]).get(prefix, ()))
+        return
     after, limit = prefix, _FIRST_PAGE
     while True:
         page = state.all(Edge, after=after, limit=limit)
@@ -29,6 +39,16 @@ def children(state: State, project: str, parent: str, kind: str = "") -> Iterato
         if len(page) < limit:
             return
         after, limit = page[-1].key, min(_PAGE, 8 * limit)
+
+
+def children_of(state: State, project: str, parents: Sequence[str]) -> dict[str, list[str]]:
+    """The children of each of many nodes, in id order; those without any are left out."""
+    if isinstance(state, ManyAtOnce):
+        prefixes = {f"{project}/{one}>": one for one in parents}
+        found = state.below(Edge, list(prefixes))
+        return {prefixes[prefix]: [key[len(prefix) :] for key in keys] for prefix, keys in found.items()}
+    looked = ((one, list(children(state, project, one))) for one in parents)
+    return {one: below for one, below in looked if below}
 
 
 def has_children(state: State, project: str, parent: str, kind: str = "") -> bool:

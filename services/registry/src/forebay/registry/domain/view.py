@@ -25,6 +25,7 @@ from forebay.registry.domain.nodes import (
 )
 from forebay.registry.domain.statements import REPEATABLE, STATEMENTS
 
+_PLAIN = (str, int)
 _RANK = {body.event: rank for rank, body in enumerate(STATEMENTS)}
 
 
@@ -62,16 +63,22 @@ def is_contested(claims: Iterable[Claim]) -> bool:
     return len({canonical_json(claim.value) for claim in claims}) > 1
 
 
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
 def shown(node: Node | None, field: str, default: Any = None) -> Any:
     """The value to show for one field."""
     if node is None:
         return default
-    claims = [
-        Claim(fact.values[field], fact.event, fact.name)
-        for fact in node.facts
-        if field in fact.values and fact.name not in REPEATABLE
-    ]
-    return min(claims, key=lambda claim: claim.order).value if claims else default
+    said = [fact for fact in node.facts if field in fact.values and fact.name not in REPEATABLE]
+    if not said:
+        return default
+    value = said[0].values[field]
+    if len(said) == 1 or (type(value) in _PLAIN and all(_same(fact.values[field], value) for fact in said)):
+        return value
+    claims = (Claim(fact.values[field], fact.event, fact.name) for fact in said)
+    return min(claims, key=lambda claim: claim.order).value
 
 
 def facts_named(node: Node | None, *names: str) -> tuple[Fact, ...]:
@@ -85,6 +92,8 @@ def first_fact(node: Node | None, name: str) -> Fact | None:
 
 def parents_of(node: Node) -> dict[Link, tuple[str, ...]]:
     """Each edge upwards with the events that made it, in the order of the story."""
+    if len(node.facts) == 1:
+        return dict.fromkeys(node.facts[0].parents, (node.facts[0].event,))
     found: dict[Link, list[str]] = {}
     for fact in sorted(node.facts, key=lambda fact: (_RANK.get(fact.name, len(_RANK)), fact.event)):
         for parent in fact.parents:

@@ -7,10 +7,11 @@ the answer as `possible`, and the answer is not complete.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay.registry.domain.graph import children, get, has_children
+from forebay.registry.domain.graph import children, children_of, fetch, get
 from forebay.registry.domain.names import CHANNELS, resolve
 from forebay.registry.domain.nodes import (
     CHECKPOINT,
@@ -19,7 +20,6 @@ from forebay.registry.domain.nodes import (
     EPISODE,
     JOB,
     MODEL,
-    RELEASE,
     name_and_number,
     type_of,
 )
@@ -34,14 +34,17 @@ from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
 
 NODES = 3000
-LISTED = 200
-DRAWN = 1000
+LISTED = 100
+DRAWN = 300
 """Nodes of the tree; the counts and lists beside it go on to `nodes`."""
+_Child = tuple[str, str, Mapping[str, Any]]
+"""A node's id and kind, and what the walk knows about it."""
+_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk downwards: what was reached, and what could not be known."""
+    """One walk downwards, level by level: what was reached, and what could not be known."""
 
     state: State
     project: str
@@ -51,10 +54,22 @@ class _Walk:
     """For an episode's walk: its dense index in each version reached; None where the list is not available."""
     reached: dict[str, dict[str, Any]] = field(default_factory=dict)
     missing: list[dict[str, str]] = field(default_factory=list)
+    below: dict[str, list[_Child]] = field(default_factory=dict)
+    """What hangs below the nodes of the next level; nodes without any are left out."""
     idle: int = 0
     """Saves among them that led to nothing; they use up none of `nodes`."""
     drawn: int = 0
     cut: bool = False
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A node whose children come next; `drawn` is None for one that is only counted."""
+
+    id: str
+    drawn: list[dict[str, Any]] | None
+    idle: int = 0
+    hidden: int = 0
 
 
 def impact(lists: EpisodeLists) -> Question:
@@ -66,7 +81,7 @@ def impact(lists: EpisodeLists) -> Question:
         walk = _Walk(state, request.project, lists, number(request, "nodes", NODES, least=1, most=20_000))
         listed = number(request, "listed", LISTED, most=2000)
         node = get(state, request.project, node_id)
-        tree = {**_brief(walk, node_id), "children": _children(walk, node_id)}
+        tree = {**_brief(walk, node_id), "children": _reach(walk, node_id)}
         if walk.cut:
             walk.missing.append(
                 {"id": node_id, "reason": f"more than {walk.nodes} nodes are reached; ask with a larger 'nodes'"}
@@ -74,6 +89,8 @@ def impact(lists: EpisodeLists) -> Question:
         grouped: dict[str, list[dict[str, Any]]] = {}
         for one in walk.reached.values():
             grouped.setdefault(one["kind"], []).append(one)
+        for several in grouped.values():
+            fetch(state, request.project, [one["id"] for one in several[:listed] if "title" not in one])
         return {
             "id": node_id,
             "query": request.args["id"],
@@ -109,67 +126,95 @@ def _filled(walk: _Walk, brief: dict[str, Any]) -> dict[str, Any]:
     return brief
 
 
-def _children(walk: _Walk, node_id: str) -> list[dict[str, Any]]:
-    """The nodes below, each with its own. A save that led to nothing is counted, not drawn."""
-    found: list[dict[str, Any]] = []
-    idle = hidden = 0
-    for child, extra in _next(walk, node_id):
-        if child in walk.reached:
-            found.append(
-                {
-                    **_filled(walk, walk.reached[child]),
-                    "via": _via(walk, child, node_id),
-                    "repeated": True,
-                    "children": [],
-                }
-            )
-            continue
-        if len(walk.reached) - walk.idle >= walk.nodes:
+def _reach(walk: _Walk, root: str) -> list[dict[str, Any]]:
+    """Everything below a node; returns what is drawn of it. Each node is drawn at its shortest way."""
+    top: list[dict[str, Any]] = []
+    level = [_Branch(root, top)]
+    _look_below(walk, [root])
+    while level and not walk.cut:
+        found = [(branch, walk.below[branch.id]) for branch in level if branch.id in walk.below]
+        fresh = [(child, kind) for _, below in found for child, kind, _ in below if child not in walk.reached]
+        _look_below(walk, [child for child, _ in fresh])
+        seen = [child for child, kind in fresh if kind != CHECKPOINT or child in walk.below]
+        fetch(walk.state, walk.project, seen[: max(0, DRAWN - walk.drawn)])
+        level = [one for branch, below in found for one in _grow(walk, branch, below)]
+    return top
+
+
+def _look_below(walk: _Walk, ids: Sequence[str]) -> None:
+    """One look for a whole level: few of the saves led to anything."""
+    found = children_of(walk.state, walk.project, ids)
+    walk.below = {}
+    for node_id, below in found.items():
+        kept = [(child, kind, _NOTHING) for child in below if (kind := type_of(child)) != CONTRADICTION]
+        if node_id in walk.index:
+            kept = _of_the_episode(walk, node_id, kept)
+        if kept:
+            walk.below[node_id] = kept
+    for node_id in ids:
+        if type_of(node_id) == EPISODE and (versions := _versions_with(walk, node_id)):
+            walk.below[node_id] = versions
+
+
+def _of_the_episode(walk: _Walk, version: str, below: list[_Child]) -> list[_Child]:
+    """What a version led to, without later versions (they have lists of their own) and jobs that read another part."""
+    fetch(walk.state, walk.project, [child for child, kind, _ in below if kind == JOB])
+    index = walk.index[version]
+    return [one for one in below if one[1] != DATASET and _read(walk, one[0], one[1], version, index)]
+
+
+def _grow(walk: _Walk, branch: _Branch, below: list[_Child]) -> list[_Branch]:
+    """Add the children of one node. A save that led to nothing is counted, not drawn."""
+    grown: list[_Branch] = []
+    for child, kind, extra in below:
+        known = child in walk.reached
+        if not known and len(walk.reached) - walk.idle >= walk.nodes:
             walk.cut = True
             break
-        brief = {"id": child, "kind": type_of(child), **extra}
+        brief = walk.reached[child] if known else {"id": child, "kind": kind, **extra}
         walk.reached[child] = brief
-        below = _children(walk, child)
-        if type_of(child) == CHECKPOINT and not below:
-            idle += 1
+        if kind == CHECKPOINT and not known and child not in walk.below:
+            branch.idle += 1
             walk.idle += 1
             continue
-        if walk.drawn >= DRAWN:
-            hidden += 1
-            continue
-        walk.drawn += 1
-        found.append({**_filled(walk, brief), "via": _via(walk, child, node_id), "children": below})
-    if idle:
-        title = f"{idle} checkpoint{'s' if idle > 1 else ''} that led to nothing else"
-        found.append({"id": f"{node_id}>checkpoints", "kind": "summary", "title": title, "count": idle, "children": []})
-    if hidden:
-        title = f"{hidden} more, counted and not drawn"
-        found.append({"id": f"{node_id}>more", "kind": "summary", "title": title, "count": hidden, "children": []})
+        place: list[dict[str, Any]] | None = None
+        if branch.drawn is not None and walk.drawn < DRAWN:
+            walk.drawn += 1
+            place = []
+            repeated = {"repeated": True} if known else {}
+            via = _via(walk, child, branch.id)
+            branch.drawn.append({**_filled(walk, brief), "via": via, **repeated, "children": place})
+        else:
+            branch.hidden += 1
+        if not known and child in walk.below:
+            grown.append(_Branch(child, place))
+    if branch.drawn is not None:
+        branch.drawn += _summaries(branch)
+    return grown
+
+
+def _summaries(branch: _Branch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if branch.idle:
+        title = f"{branch.idle} checkpoint{'s' if branch.idle > 1 else ''} that led to nothing else"
+        found.append(_summary(f"{branch.id}>checkpoints", title, branch.idle))
+    if branch.hidden:
+        found.append(_summary(f"{branch.id}>more", f"{branch.hidden} more, counted and not drawn", branch.hidden))
     return found
 
 
-def _next(walk: _Walk, node_id: str) -> list[tuple[str, dict[str, Any]]]:
-    kind = type_of(node_id)
-    if kind == EPISODE:
-        return _versions_with(walk, node_id)
-    if kind == CHECKPOINT and not has_children(walk.state, walk.project, node_id):
-        return []  # as most are: a look at one row instead of a page
-    below = [child for child in children(walk.state, walk.project, node_id) if type_of(child) != CONTRADICTION]
-    below.sort(key=lambda child: type_of(child) != RELEASE)  # drawn at the model, not below its evaluation
-    if kind != DATASET or node_id not in walk.index:
-        return [(child, {}) for child in below]
-    index = walk.index[node_id]
-    return [(child, {}) for child in below if type_of(child) != DATASET and _read(walk, child, node_id, index)]
+def _summary(id_: str, title: str, count: int) -> dict[str, Any]:
+    return {"id": id_, "kind": "summary", "title": title, "count": count, "children": []}
 
 
-def _read(walk: _Walk, child: str, version: str, index: int | None) -> bool:
+def _read(walk: _Walk, child: str, kind: str, version: str, index: int | None) -> bool:
     """Whether a job read the episode that the walk began with."""
-    if type_of(child) != JOB or index is None:
+    if kind != JOB or index is None:
         return True
     return inside(index, windows_of(get(walk.state, walk.project, child)).get(version, []))
 
 
-def _versions_with(walk: _Walk, episode: str) -> list[tuple[str, dict[str, Any]]]:
+def _versions_with(walk: _Walk, episode: str) -> list[_Child]:
     """Every version whose list holds the episode: those of its upload, and those derived from one of them."""
     node = get(walk.state, walk.project, episode)
     if node is None:
@@ -197,7 +242,7 @@ def _versions_with(walk: _Walk, episode: str) -> list[tuple[str, dict[str, Any]]
         else:
             continue
         waiting += children(walk.state, walk.project, version, DATASET)
-    return sorted(found.items(), key=lambda item: name_and_number(item[0]))
+    return [(one, DATASET, about) for one, about in sorted(found.items(), key=lambda item: name_and_number(item[0]))]
 
 
 def _via(walk: _Walk, child: str, parent: str) -> dict[str, Any] | None:

@@ -43,8 +43,8 @@ EXIT_CODES: dict[int, str] = {
 """Every exit code of `forebay pod prepare`, with what it means."""
 _MOUNT_IS_DEAD = frozenset({errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT, errno.ENODEV, errno.EHOSTDOWN})
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NO_STORAGE = frozenset({"overlay", "aufs", "tmpfs", "ramfs", "proc", "sysfs", "rootfs"})
-"""File systems of the container itself: no data lies there."""
+_NO_STORAGE = frozenset({"tmpfs", "ramfs", "proc", "sysfs", "devtmpfs", "cgroup", "cgroup2"})
+"""File systems of a running machine: no data lies there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import yaml
 
@@ -118,9 +119,11 @@ def go() -> str | None:
 def build(say: Say, *also: str) -> dict[str, Path]:
     """All programs but optional ones that are not named, built when missing; whoever comes second waits for the first."""
     files = wanted()
+    if not missing(*also):
+        return files
     cache_root().mkdir(parents=True, exist_ok=True)
     with (cache_root() / "testcluster.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _take(lock, say)
         lacking = missing(*also)
         if not lacking:
             return files
@@ -136,6 +139,14 @@ def build(say: Say, *also: str) -> dict[str, Path]:
         if KUEUE_OBJECTS in lacking:
             _render_kueue(program, files[KUEUE_OBJECTS])
     return files
+
+
+def _take(lock: IO[str], say: Say) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("  waiting for another process that builds the same")
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _go_environment() -> dict[str, str]:

@@ -125,6 +125,7 @@ EVENTS: tuple[EventSpec, ...] = (
         datasets.DatasetVersionChecked, _I, "dataset.version-checked", "dataset", "a tag or a lease needs the version"
     ),
     _row(datasets.DatasetVersionRemoved, _I, "dataset.version-removed", "dataset", "`forebay dataset cleanup`"),
+    _row(datasets.DatasetVersionPlaced, _I, "dataset.version-placed", "dataset", "`forebay dataset place`"),
     _row(datasets.DatasetTagged, _I, "tag.tagged", "dataset", "a version was committed, or a person tags"),
     _row(datasets.DatasetUntagged, _I, "tag.untagged", "dataset", "a person takes a tag away"),
     _row(datasets.LeaseGranted, _I, "lease.granted", "job", "JobSubmitted, or DatasetTagged for a waiting job"),

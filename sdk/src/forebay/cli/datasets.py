@@ -21,6 +21,8 @@ from forebay.cli.dataset_versions import (
 )
 from forebay.cli.output import AsJson, Project, coloured, console, plain_table, print_json, size
 from forebay.cli.place import find_place, run_async
+from forebay.cli.placing import EXAMPLE as PLACE_EXAMPLE
+from forebay.cli.placing import place_dataset
 from forebay.cli.registering import EXAMPLE, register_dataset
 
 _SHOWN = 15
@@ -36,6 +38,7 @@ def register(app: typer.Typer) -> None:
         untag
     )
     group.command("register", epilog=EXAMPLE)(register_dataset)
+    group.command("place", epilog=PLACE_EXAMPLE)(place_dataset)
     group.command("derive", epilog=DERIVE_EXAMPLE)(derive)
     group.command("diff", epilog=DIFF_EXAMPLE)(diff)
     group.command("compact", epilog=COMPACT_EXAMPLE)(compact)

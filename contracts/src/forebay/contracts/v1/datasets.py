@@ -135,6 +135,24 @@ class DatasetVersionRemoved(EventBody):
     reason: str
 
 
+class DatasetVersionPlaced(EventBody):
+    """A version lies in a second place now, file by file the same, or could not be put there."""
+
+    event: ClassVar[str] = "DatasetVersionPlaced"
+    dataset: Name
+    number: int = Field(ge=1)
+    placing: Id
+    """The request that this answers."""
+    access_plan: Literal["A", "B", "C"]
+    """How it can be read from there."""
+    root: str
+    manifest_sha256: Sha256
+    bytes: int = Field(default=0, ge=0)
+    by: str
+    problem: str | None = None
+    """Why it is not there; None: every file was read back and compared."""
+
+
 class DatasetTagged(EventBody):
     """A tag names a version from now on. Jobs pinned before keep theirs."""
 

@@ -17,6 +17,9 @@ class DatasetInput(Value):
     name: str
     columns: tuple[str, ...] = ()
     episodes: tuple[int, int] | None = None
+    access: Literal["A", "B", "C"] | None = None
+    """How the job reads it: A LeRobot files on the mount, B Lance on object storage, C Lance on the mount.
+    None: as the version was made."""
 
 
 class ModelInput(Value):

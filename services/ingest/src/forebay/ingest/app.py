@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.contracts.parts import Part
 from forebay.ingest import questions
-from forebay.ingest.domain import registering, tagging, version_commands, waiving
+from forebay.ingest.domain import placing, registering, tagging, version_commands, waiving
 from forebay.ingest.domain.decide import CHECK, CONVERT, DERIVE, LEASE, RELEASE, REMOVE, VALIDATE, decide
 from forebay.ingest.domain.documents import DOCUMENTS
 from forebay.ingest.domain.evolve import FOLD_VERSION, READS, evolve
@@ -29,6 +29,7 @@ def definition() -> Service:
             "untag": tagging.untag,
             "waive": waiving.waive,
             "register": registering.register,
+            "place": placing.place_version,
             **version_commands.COMMANDS,
         },
         questions={
@@ -51,6 +52,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     from forebay.ingest.workers import leases  # noqa: PLC0415
     from forebay.ingest.workers.convert import Converter  # noqa: PLC0415
     from forebay.ingest.workers.derive import DerivedWriter  # noqa: PLC0415
+    from forebay.ingest.workers.placing import Placer  # noqa: PLC0415
     from forebay.ingest.workers.register import Registrar  # noqa: PLC0415
     from forebay.ingest.workers.validate import Validator  # noqa: PLC0415
 
@@ -61,6 +63,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
         CONVERT: Converter(landings, pool / "datasets"),
         registering.REGISTER: Registrar(ReportFiles(pool), registered, settings.policy_folder),
         DERIVE: DerivedWriter(landings, pool / "datasets"),
+        placing.PLACE: Placer(settings.home.absolute()),
         LEASE: leases.lease,
         RELEASE: leases.release,
         CHECK: leases.check,

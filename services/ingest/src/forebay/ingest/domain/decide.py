@@ -97,7 +97,11 @@ def _about_versions(state: State, project: str, body: EventBody, cause: str) -> 
         ):
             yield from _next_work(state, project, dataset)
             yield from _leases(state, project, "dataset", dataset, cause)
-        case datasets.DatasetTagged(dataset=dataset) | datasets.DatasetUntagged(dataset=dataset):
+        case (
+            datasets.DatasetTagged(dataset=dataset)
+            | datasets.DatasetUntagged(dataset=dataset)
+            | datasets.DatasetVersionPlaced(dataset=dataset)
+        ):
             yield from _leases(state, project, "dataset", dataset, cause)
         case datasets.DatasetVersionChecked():
             yield from _version_checked(state, project, body, cause)
@@ -302,14 +306,15 @@ def _pinned(state: State, project: str, pin: Pin) -> datasets.PinnedInput | None
     version = state.get(Version, version_key(project, pin.name, number))
     if version is None or not version.accepted or unusable(version) is not None:
         return None
+    access = pin.access or version.access_plan
     return datasets.PinnedInput.model_validate(
         {
             "kind": "dataset",
             "logical": pin.logical,
             "name": pin.name,
             "number": number,
-            "root": version.root,
-            "access_plan": version.access_plan,
+            "root": version.places.get(access, version.root) if access != version.access_plan else version.root,
+            "access_plan": access,
             "manifest_sha256": version.manifest_sha256,
             "columns": pin.columns,
             "episodes": pin.episodes,

@@ -233,6 +233,12 @@ class Version(Document, frozen=True, kw_only=True):
     """Why it was made of its parent."""
     filter: str | None = None
     checksums_uri: str = ""
+    places: dict[str, str] = msgspec.field(default_factory=dict)
+    """Access plan -> root of a second place that holds the same files."""
+    placing: str | None = None
+    """The newest request for one that was answered, and"""
+    placing_problem: str | None = None
+    """why it failed, if it did."""
     withdrawn: tuple[str, ...] = ()
     """Episodes that it holds and that must not be used any more."""
     broken: str | None = None
@@ -382,6 +388,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] = ()
     episodes: tuple[int, int] | None = None
     number: int | None = None
+    access: str | None = None
+    """The access plan that the job asked for; None: the version's own."""
 
 
 class Lease(Document, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from forebay.ingest.domain.registering import fold_registration
 from forebay.ingest.domain.waiving import episode_returned, look_again, rule_waived
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 
@@ -54,6 +54,7 @@ READS: frozenset[type[EventBody]] = frozenset(
         datasets.DatasetRegistrationFailed,
         datasets.DatasetVersionChecked,
         datasets.DatasetVersionRemoved,
+        datasets.DatasetVersionPlaced,
         datasets.DatasetTagged,
         datasets.DatasetUntagged,
         datasets.LeaseGranted,
@@ -310,7 +311,10 @@ def _channel_moved(fold: Fold, project: str, model: str, channel: str, number: i
 def _job_submitted(fold: Fold, project: str, body: jobs.JobSubmitted) -> None:
     if fold.get(Lease, place(project, body.job)) is not None:
         return
-    pins = [_pin("dataset", d.name, columns=d.columns, episodes=d.episodes) for d in body.spec.datasets]
+    pins = [
+        replace(_pin("dataset", d.name, columns=d.columns, episodes=d.episodes), access=d.access)
+        for d in body.spec.datasets
+    ]
     pins += [_pin("model", m.name) for m in body.spec.models]
     put_pinned(fold, Lease(project=project, job=body.job, pins=tuple(pins)))
 

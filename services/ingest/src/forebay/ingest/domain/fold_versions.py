@@ -38,6 +38,8 @@ def fold_version(fold: Fold, project: str, body: EventBody) -> None:
             _checked(fold, project, body)
         case datasets.DatasetVersionRemoved():
             _removed(fold, project, body)
+        case datasets.DatasetVersionPlaced():
+            _placed(fold, project, body)
         case datasets.DatasetTagged():
             _tagged(fold, project, body)
         case datasets.DatasetUntagged():
@@ -76,6 +78,15 @@ def _committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted)
     fold.put(dataset)
     if dataset.active is not None:
         _answer(fold, project, dataset, dataset.active, body.number)
+    pin_waiting(fold, project, "dataset", body.dataset)
+
+
+def _placed(fold: Fold, project: str, body: datasets.DatasetVersionPlaced) -> None:
+    version = fold.get(Version, version_key(project, body.dataset, body.number))
+    if version is None:
+        return
+    places = version.places if body.problem else {**version.places, body.access_plan: body.root}
+    fold.put(replace(version, places=places, placing=body.placing, placing_problem=body.problem))
     pin_waiting(fold, project, "dataset", body.dataset)
 
 

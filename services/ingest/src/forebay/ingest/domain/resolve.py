@@ -116,6 +116,15 @@ def _version(state: State, project: str, pin: Pin, number: int) -> Resolution:
             reason=Reason.DATASET_UNTAGGED,
             message=f"v{number} of dataset {pin.name} is not accepted for training: no tag names it, or {TRAIN_READY} was taken from it",
         )
+    if pin.access not in {None, version.access_plan, *version.places}:
+        has = ", ".join(sorted({version.access_plan, *version.places}))
+        hint = (
+            f"; put it there with: forebay dataset place {pin.name}@v{number} s3://BUCKET/PREFIX"
+            if pin.access == "B"
+            else ""
+        )
+        text = f"v{number} of dataset {pin.name} can be read by access plan {has}, the job asks for {pin.access}{hint}"
+        return Resolution(reason=Reason.DATASET_NOT_READY, message=text)
     if pin.episodes is not None and not 0 <= pin.episodes[0] < pin.episodes[1] <= version.episode_count:
         first, last = pin.episodes
         return Resolution(

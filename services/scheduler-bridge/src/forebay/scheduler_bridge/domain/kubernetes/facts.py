@@ -7,12 +7,15 @@ again), which claim is behind a volume. Nothing is judged here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from decimal import Decimal
+from typing import TypeVar
 
-Object = Mapping[str, Any]
+from forebay.scheduler_bridge.domain.kubernetes.asking import Object, items_at, part, requests, text_at, texts_at
+
+__all__ = ["Object", "items_at", "part", "text_at", "texts_at"]
 
 _SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Event", ("involvedObject",)),
@@ -26,6 +29,9 @@ _SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("PersistentVolumeClaim", ("spec", "volumeName")),
 )
 _NEVER_ROOTS = frozenset({"Node", "ReplicaSet", "Service", "ConfigMap"})
+
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,14 @@ class Facts:
     """Place in the queue, from 0, by `namespace/name` of the Workload."""
     refusals: tuple[Object, ...] = ()
     """Answers of the API server that were errors."""
+    said_of: Mapping[str, tuple[Said, ...]] = field(default_factory=dict)
+    """Events by the name of what they are about."""
+    children: Mapping[str, tuple[Object, ...]] = field(default_factory=dict)
+    """Objects by the names of those that may own them."""
+    held: Mapping[str, Decimal] = field(default_factory=dict)
+    """What the pods that are on nodes ask for, by resource."""
+    all_nodes_known: bool = False
+    """Every node that a pod is on is among the objects."""
 
     def all(self, *kinds: str) -> tuple[Object, ...]:
         return tuple(found for kind in kinds for found in self.objects.get(kind, ()))
@@ -68,42 +82,19 @@ class Facts:
         uid, name, namespace = uid_of(subject), name_of(subject), namespace_of(subject)
         return tuple(
             event
-            for event in self.events
-            if event.name == name
-            and _same(event.namespace, namespace)
+            for event in self.said_of.get(name, ())
+            if _same(event.namespace, namespace)
             and (not event.uid or not uid or event.uid == uid)
             and (not event.kind or event.kind == kind_of(subject))
         )
 
     def owned(self, owner: Object, *kinds: str) -> tuple[Object, ...]:
         """Objects that an owner controls, directly."""
-        return tuple(one for one in self.all(*kinds) if owns(owner, one))
+        return tuple(one for one in self.children.get(name_of(owner), ()) if kind_of(one) in kinds and owns(owner, one))
 
 
 def _same(left: str, right: str) -> bool:
     return not left or not right or left == right
-
-
-def part(subject: object, *path: str) -> Any:
-    """A value at a path, None when any step is missing or not a mapping."""
-    for step in path:
-        if not isinstance(subject, Mapping):
-            return None
-        subject = subject.get(step)
-    return subject
-
-
-def text_at(subject: object, *path: str) -> str:
-    found = part(subject, *path)
-    return found if isinstance(found, str) else ""
-
-
-def items_at(subject: object, *path: str) -> tuple[Object, ...]:
-    """The mappings in a list at a path."""
-    found = part(subject, *path)
-    if not isinstance(found, Sequence) or isinstance(found, (str, bytes)):
-        return ()
-    return tuple(one for one in found if isinstance(one, Mapping))
 
 
 def kind_of(subject: Object) -> str:
@@ -124,16 +115,6 @@ def uid_of(subject: Object) -> str:
 
 def labels_of(subject: Object) -> dict[str, str]:
     return texts_at(subject, "metadata", "labels")
-
-
-def texts_at(subject: object, *path: str) -> dict[str, str]:
-    """The texts of a mapping at a path; what is no text is left out."""
-    found = part(subject, *path)
-    return (
-        {str(key): value for key, value in found.items() if isinstance(value, str)}
-        if isinstance(found, Mapping)
-        else {}
-    )
 
 
 def moment(value: object) -> datetime | None:
@@ -200,12 +181,46 @@ def facts_from_objects(objects: Iterable[object]) -> Facts:
     by_kind: dict[str, list[Object]] = {}
     for (kind, _, _), found in kept.items():
         by_kind.setdefault(kind, []).append(found)
+    said = tuple(sorted(events.values(), key=lambda one: one.at or datetime.min.replace(tzinfo=UTC)))
+    held, known = _held(by_kind.get("Pod", []), by_kind.get("Node", []))
     return Facts(
         objects={kind: tuple(found) for kind, found in by_kind.items()},
-        events=tuple(sorted(events.values(), key=lambda one: one.at or datetime.min.replace(tzinfo=UTC))),
+        events=said,
         positions=positions,
         refusals=tuple(refusals),
+        said_of=_grouped((event.name, event) for event in said),
+        children=_grouped((owner, one) for found in by_kind.values() for one in found for owner in owner_names(one)),
+        held=held,
+        all_nodes_known=known,
     )
+
+
+def _grouped(pairs: Iterable[tuple[str, V]]) -> dict[str, tuple[V, ...]]:
+    lists: dict[str, list[V]] = {}
+    for key, value in pairs:
+        lists.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in lists.items()}
+
+
+def owner_names(subject: Object) -> set[str]:
+    """Names of everything that may own an object: by reference, and by the label that a Job gives to its pods."""
+    labels = labels_of(subject)
+    named = {text_at(one, "name") for one in items_at(subject, "metadata", "ownerReferences")}
+    return (named | {labels.get("job-name", ""), labels.get("batch.kubernetes.io/job-name", "")}) - {""}
+
+
+def _held(pods: list[Object], nodes: list[Object]) -> tuple[dict[str, Decimal], bool]:
+    """What pods on nodes ask for together, and whether all those nodes are known."""
+    held: dict[str, Decimal] = {}
+    known = {name_of(node) for node in nodes}
+    complete = True
+    for pod in pods:
+        place = text_at(pod, "spec", "nodeName")
+        if place and text_at(pod, "status", "phase") not in {"Succeeded", "Failed"}:
+            complete = complete and place in known
+            for name, value in requests(pod).items():
+                held[name] = held.get(name, Decimal(0)) + value
+    return held, complete
 
 
 def _flat(objects: Iterable[object], *, depth: int = 0) -> Iterator[tuple[str, Object]]:

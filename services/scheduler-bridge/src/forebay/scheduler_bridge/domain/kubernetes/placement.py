@@ -6,18 +6,16 @@ nothing shows an autoscaler that might bring a larger one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
-from forebay.scheduler_bridge.domain.kubernetes.facts import Facts, Object, items_at, name_of, part, text_at
+from forebay.scheduler_bridge.domain.kubernetes.asking import requests
+from forebay.scheduler_bridge.domain.kubernetes.facts import Facts, Object, part
 from forebay.scheduler_bridge.domain.kubernetes.histogram import Kind, classify_reason
 from forebay.scheduler_bridge.domain.kubernetes.quantities import amount, is_accelerator, show
 
 _GROWING = frozenset({"TriggeredScaleUp", "Nominated", "ScaledUpGroup", "NominatedNode"})
 _SCALERS = ("NodePool", "NodeClaim", "Provisioner", "Machine", "MachineSet", "ProvisioningRequest")
-_DONE = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,37 +65,6 @@ class Room:
         return f"{show(self.asked)} {short} needed, {self.have}"
 
 
-def requests(pod: Object) -> dict[str, Decimal]:
-    """What the scheduler counts for a pod: the sum of its containers, or the largest init container."""
-    total: dict[str, Decimal] = {}
-    for container in items_at(pod, "spec", "containers"):
-        _add(total, container)
-    sidecars: dict[str, Decimal] = {}
-    for container in items_at(pod, "spec", "initContainers"):
-        if text_at(container, "restartPolicy") == "Always":
-            _add(sidecars, container)
-            continue
-        alone = dict(sidecars)
-        _add(alone, container)
-        for name, value in alone.items():
-            total[name] = max(total.get(name, Decimal(0)), value)
-    for name, value in sidecars.items():
-        total[name] = total.get(name, Decimal(0)) + value
-    return total
-
-
-def _amounts(container: Object, which: str) -> Mapping[str, Any]:
-    found = part(container, "resources", which)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _add(total: dict[str, Decimal], container: Object) -> None:
-    for name, value in {**_amounts(container, "limits"), **_amounts(container, "requests")}.items():
-        found = amount(value)
-        if found is not None:
-            total[name] = total.get(name, Decimal(0)) + found
-
-
 def room(facts: Facts, pod: Object, resource: str, counted: int, said: str) -> Room | None:
     """The comparison for one resource; None when the nodes are not known."""
     nodes = facts.all("Node")
@@ -122,16 +89,8 @@ def room(facts: Facts, pod: Object, resource: str, counted: int, said: str) -> R
 
 def _free(facts: Facts, resource: str, total: Decimal) -> Decimal | None:
     """Only when pods that hold some of it are among the facts: else nobody knows."""
-    holders = [
-        pod
-        for pod in facts.all("Pod")
-        if text_at(pod, "spec", "nodeName") and text_at(pod, "status", "phase") not in _DONE
-    ]
-    held = sum((requests(pod).get(resource, Decimal(0)) for pod in holders), Decimal(0))
-    known = {name_of(node) for node in facts.all("Node")}
-    if not held or any(text_at(pod, "spec", "nodeName") not in known for pod in holders):
-        return None
-    return max(total - held, Decimal(0))
+    held = facts.held.get(resource)
+    return None if held is None or not facts.all_nodes_known else max(total - held, Decimal(0))
 
 
 def scarce(text: str, pod: Object) -> str | None:

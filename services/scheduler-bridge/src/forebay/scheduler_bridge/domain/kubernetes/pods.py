@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes.asking import requests
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Facts,
     Object,
@@ -23,7 +24,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
 )
 from forebay.scheduler_bridge.domain.kubernetes.histogram import parse
 from forebay.scheduler_bridge.domain.kubernetes.mounts import blocked_mount, claim_of, mount_pods, unbound_claim
-from forebay.scheduler_bridge.domain.kubernetes.placement import requests, room, scarce
+from forebay.scheduler_bridge.domain.kubernetes.placement import room, scarce
 from forebay.scheduler_bridge.domain.kubernetes.quantities import is_accelerator, show
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import OTHERS, dominant
 from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_event

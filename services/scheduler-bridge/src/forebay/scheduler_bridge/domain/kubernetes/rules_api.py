@@ -101,7 +101,7 @@ API_RULES: tuple[MessageRule, ...] = (
         "the queue does not take the job: {name}",
         r"(?P<name>unable to find (?:job )?queue[^.]*)",
         r"(?P<name>can only submit \w+ to queue with state `?Open`?[^.]*)",
-        r"(?P<name>queue[s.\w]* \"?[\w.\-]+\"? (?:is|status is) `?clos\w+)",
+        r"(?P<name>queue[s.\w]* \"?[\w.\-]+\"? (?:is|status is) `?(?:closed|closing))",
         code=Reason.QUEUE_STOPPED,
         weight=20,
     ),

@@ -62,7 +62,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
         Cause.VOLUME_ATTACH,
         "the volume {volume} cannot be attached to the node",
         r"(?:attachvolume\.\w+|waitforattach|mountvolume\.waitforattach|verifycontrollerattachedvolume) failed for volume \"(?P<volume>[^\"]+)",
-        r"failed to attach|attach(?:ment)? (?:failed|timed? ?out|deadline)|external[- ]attacher|volume ?attachments?\b|controllerpublish(?:volume)?",
+        r"failed to attach|(?:attach|attachment) (?:failed|timed? ?out|deadline)|external[- ]attacher|volume ?attachments?\b|controllerpublish(?:volume)?",
         r"unattached volumes?=\[(?P<volume>[^\]]+)\].*volumes? (?:not|has not been) attached",
         r"maximum (?:number of|allowed) (?:data disks|volumes|attachments)|max(?:imum)? volume (?:count|attachments?)|attachment limit",
         r"device (?:path )?(?:.{0,40})?not (?:attached|found) (?:to|on|at|after)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
@@ -12,6 +13,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     labels_of,
     name_of,
     namespace_of,
+    owner_names,
     owns,
     texts_at,
 )
@@ -68,22 +70,24 @@ def is_mount_pod(pod: Object) -> bool:
 
 def subjects(facts: Facts) -> tuple[Subject, ...]:
     """Everything in the facts that deserves a verdict of its own, in the order of the objects."""
-    jobs, workloads, groups = facts.all(*JOB_KINDS), facts.all("Workload"), facts.all("PodGroup")
-    pods = facts.all("Pod")
+    jobs, pods = facts.all(*JOB_KINDS), facts.all("Pod")
     mounts = tuple(pod for pod in pods if is_mount_pod(pod))
     plain = tuple(pod for pod in pods if not is_mount_pod(pod)) or pods
+    by_name: dict[str, list[Object]] = {}
+    for job in jobs:
+        by_name.setdefault(name_of(job), []).append(job)
+    served = {id(pod) for pod in mounts} if plain is not pods else set()
     found: list[Subject] = []
     taken: set[int] = set()
     for root in jobs:
-        if any(owns(other, root) for other in jobs):
+        if any(owns(other, root) for name in owner_names(root) for other in by_name.get(name, ())):
             continue
-        family = _family(root, jobs)
-        mine = tuple(pod for pod in plain if any(owns(one, pod) for one in family))
-        ours = tuple(
-            one for one in workloads if any(owns(job, one) for job in family) or any(owns(pod, one) for pod in mine)
-        )
-        grouped = tuple(one for one in groups if any(owns(job, one) for job in family))
-        mine += tuple(pod for pod in plain if pod not in mine and any(_in_group(pod, one) for one in grouped))
+        family = _family(facts, root)
+        mine = _once(pod for one in family for pod in facts.owned(one, "Pod") if id(pod) not in served)
+        ours = _once(one for owner in (*family, *mine) for one in facts.owned(owner, "Workload"))
+        grouped = _once(one for owner in family for one in facts.owned(owner, "PodGroup"))
+        if grouped:
+            mine = _once((*mine, *(pod for pod in plain if any(_in_group(pod, one) for one in grouped))))
         taken.update(id(one) for one in (*family, *mine, *ours, *grouped))
         said = tuple(event for one in (*family, *ours) for event in facts.about(one))
         found.append(
@@ -108,11 +112,17 @@ def subjects(facts: Facts) -> tuple[Subject, ...]:
     return (*found, *refused)
 
 
-def _family(root: Object, jobs: tuple[Object, ...]) -> tuple[Object, ...]:
+def _family(facts: Facts, root: Object) -> tuple[Object, ...]:
+    """The root and every job below it."""
     family = [root]
     for one in family:
-        family += [job for job in jobs if owns(one, job) and not any(job is known for known in family)]
+        family += [job for job in facts.owned(one, *JOB_KINDS) if not any(job is known for known in family)]
     return tuple(family)
+
+
+def _once(objects: Iterable[Object]) -> tuple[Object, ...]:
+    """Each object once, in order."""
+    return tuple({id(one): one for one in objects}.values())
 
 
 def _in_group(pod: Object, group: Object) -> bool:

@@ -15,7 +15,7 @@ from .queues import Queues
 
 pytestmark = pytest.mark.timeout(180)
 QUOTA: dict[str, str | int] = {"cpu": "1", "memory": "1Gi"}
-SOON = 30.0
+SOON = 60.0
 """Two cores may be busy with other things."""
 
 

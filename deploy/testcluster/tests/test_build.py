@@ -45,7 +45,10 @@ def test_programs_have_names_of_their_own() -> None:
 
 def test_kueues_own_objects_are_made_to_fit(tmp_path: Path) -> None:
     """Definitions come first; the pod has our image, is not root by number, and waits for no certificate."""
-    pod = {"securityContext": {"runAsNonRoot": True}, "containers": [{"image": "there", "readinessProbe": {}}]}
+    pod = {
+        "securityContext": {"runAsNonRoot": True},
+        "containers": [{"image": "there", "readinessProbe": {}, "livenessProbe": {}}],
+    }
     rendered = tmp_path / "objects.json"
     rendered.write_text(
         json.dumps(

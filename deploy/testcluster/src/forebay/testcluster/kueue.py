@@ -68,9 +68,12 @@ def _fit(deployment: dict[str, Any]) -> None:
     manager |= {
         "image": images.KUEUE,
         "imagePullPolicy": "IfNotPresent",
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
     }
-    manager["readinessProbe"] |= {"initialDelaySeconds": 0, "periodSeconds": 1}
+    # Soon ready; and not given up on when a busy machine keeps it waiting.
+    patience = {"timeoutSeconds": 10, "failureThreshold": 12}
+    manager["readinessProbe"] |= {"initialDelaySeconds": 0, "periodSeconds": 1, **patience}
+    manager["livenessProbe"] |= patience
 
 
 def log(pod_logs: Path) -> Path:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from forebay.cache.domain.plan import PlannedFile
 
 ROWS = 600
+Version = Literal["2.0", "2.1", "2.2"]
 
 
 def vectors(random: np.random.Generator, rows: int, width: int) -> Any:
@@ -77,6 +78,17 @@ def blob_table(sizes: Iterable[int], keys: Iterable[str]) -> pa.Table:
     )
 
 
+def write_pages(table: pa.Table, path: Path, version: Version, *, rows_per_file: int) -> None:
+    """Write with many small pages in each column, as large tables have them."""
+    starts = range(0, table.num_rows, 40)
+    # Copies and no slices: the writer of 2.0 does not take slices of every kind.
+    copies = [table.take(list(range(start, min(start + 40, table.num_rows)))) for start in starts]
+    batches = pa.RecordBatchReader.from_batches(table.schema, [batch for one in copies for batch in one.to_batches()])
+    lance.write_dataset(
+        batches, path, data_storage_version=version, max_rows_per_file=rows_per_file, data_cache_bytes=10_000
+    )
+
+
 def zero_outside(source: Path, copy: Path, files: Iterable[PlannedFile]) -> int:
     """Copy a tree with every unplanned byte zeroed; returns how many bytes that were.
 
@@ -118,7 +130,6 @@ def fresh(path: Path) -> Path:
     return path
 
 
-Version = Literal["2.0", "2.1", "2.2"]
 Change = Callable[[Path, Version], None]
 
 

@@ -27,6 +27,8 @@ from .lance_kinds import ENTROPY, KINDS, table_of
 VERSIONS: tuple[tables.Version, ...] = ("2.0", "2.1", "2.2")
 NO_STRUCT_NULLS = frozenset({"structs_with_nulls"})
 """2.0 does not store which structs are null, and says so."""
+ONE = "episode_index = 1"
+"""Rows 50 to 100."""
 EPISODES = "episode_index >= 4 AND episode_index < 6"
 FILTERS = (None, EPISODES, "index % 97 = 3", "episode_index = 104", "index < 0")
 
@@ -57,7 +59,7 @@ def test_every_kind_alone(tmp_path: Path, version: tables.Version, rows: str | N
     """Each kind of column, read alone and whole or for some episodes, needs nothing but its plan."""
     table = tmp_path / "frames.lance"
     kinds = kinds_of(version)
-    lance.write_dataset(table_of(kinds, 600), table, data_storage_version=version, max_rows_per_file=400)
+    tables.write_pages(table_of(kinds, 400), table, version, rows_per_file=250)
     for kind in kinds:
         assert_enough(table, [kind], rows)
 
@@ -145,13 +147,12 @@ def zero_in_place(table: Path, pool: Path, files: list[PlannedFile]) -> dict[Pat
     return kept
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("rows", [None, EPISODES])
+@pytest.mark.parametrize(("version", "rows"), [("2.0", None), ("2.1", None), ("2.2", None), ("2.1", ONE), ("2.2", ONE)])
 def test_no_planned_page_is_padding(tmp_path: Path, version: tables.Version, rows: str | None) -> None:
     """Each page that is planned for a column of its own is read: zeroed, it makes another table or an error."""
     table = tmp_path / "frames.lance"
     kinds = [kind for kind in kinds_of(version) if kind in ENTROPY]
-    lance.write_dataset(table_of(kinds, 600), table, data_storage_version=version, max_rows_per_file=400)
+    tables.write_pages(table_of(kinds, 240), table, version, rows_per_file=160)
     trials: list[tuple[Path, list[str], str | None]] = []
     for kind in kinds:
         planned = {file.path: file for file in plan_of(table, [kind], rows)}
@@ -165,12 +166,36 @@ def test_no_planned_page_is_padding(tmp_path: Path, version: tables.Version, row
     assert same == [len(trials)], f"nobody reads {[trials[number][1] for number in same[:-1]]}"
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_pages_of_other_rows_stay_cold(tmp_path: Path, version: tables.Version) -> None:
+    """Of kinds that are picked by row the pages with wanted rows are planned and no other; of narrow ones, which are scanned, all."""
+    table = tmp_path / "frames.lance"
+    kinds = {"texts": False, "vectors": False, "big_bytes": False, "hashes": False, "floats": True, "timestamps": True}
+    tables.write_pages(table_of(list(kinds), 240), table, version, rows_per_file=160)
+    for kind, scanned in kinds.items():
+        planned = {file.path: file for file in plan_of(table, [kind], ONE)}
+        for fragment in lance.dataset(str(table)).get_fragments():
+            (file,) = fragment.data_files()
+            layout = read_layout(FolderOrigin(), str(table / "data" / file.path))
+            key, column = layout.column(1), layout.column(2 + list(kinds).index(kind))
+            firsts = [sum(page.rows for page in column.pages[:number]) for number in range(len(column.pages))]
+            here = fragment.fragment_id == 0
+            picked = [
+                page
+                for first, page in zip(firsts, column.pages, strict=True)
+                if scanned or (here and first < 100 and first + page.rows > 50)
+            ]
+            assert scanned or len(picked) < len(column.pages)
+            expected = [layout.tail, *(buffer for page in [*key.pages, *picked] for buffer in page.buffers)]
+            assert planned[f"data/{file.path}"].spans == merge_ranges(expected)
+
+
 def holds(file: PlannedFile, buffer: ByteRange) -> bool:
     return merge_ranges([*file.spans, buffer]) == merge_ranges(file.spans)
 
 
 def pages(table: Path, kind: str, rows: str | None) -> list[tuple[str, tuple[ByteRange, ...]]]:
-    """The pages of one column in the fragment that holds the wanted rows, outside the tail that is planned anyway."""
+    """The first pages of one column in each file, or those that hold rows 50 to 100."""
     dataset = lance.dataset(str(table))
     field = next(one for one in dataset.lance_schema.fields() if one.name() == kind)
     wanted = {one.id() for one in below(field)}
@@ -181,7 +206,11 @@ def pages(table: Path, kind: str, rows: str | None) -> list[tuple[str, tuple[Byt
             layout = read_layout(FolderOrigin(), str(table / path))
             for one, place in zip(file.fields, file.column_indices, strict=True):
                 if one in wanted and place >= 0:
-                    found += [(path, page.buffers) for page in layout.column(place).pages if page.buffers]
+                    column = layout.column(place).pages
+                    firsts = [sum(page.rows for page in column[:number]) for number in range(len(column))]
+                    spans = zip(firsts, column, strict=True)
+                    picked = [page for first, page in spans if rows is None or (first < 100 and first + page.rows > 50)]
+                    found += [(path, page.buffers) for page in picked[:3] if page.buffers]
     return found
 
 

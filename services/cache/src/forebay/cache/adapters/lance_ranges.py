@@ -133,7 +133,7 @@ class LanceTable:
 
     def everything(self) -> tuple[PlannedFile, ...]:
         """Every file that this version refers to, whole."""
-        return unite_files([*self._always(), *self._index_files(lambda _: True), *self._data_whole()])
+        return unite_files([*self._always, *self._index_files(lambda _: True), *self._data_whole()])
 
     def ranges(
         self,
@@ -160,7 +160,7 @@ class LanceTable:
         blobs = {name for name in narrow | full if self._fields[name].blob}
         full |= blobs
         spans = None if rows is None else self._rows.spans(rows)
-        files = [*self._always(), *self._index_files(lambda index: set(index.fields) <= searched)]
+        files = [*self._always, *self._index_files(lambda index: set(index.fields) <= searched)]
         without_index = self._not_indexed(rows or "")
         wanted = [
             (file, None if spans is None or fragment.id in without_index else spans.get(fragment.id, NO_ROWS))
@@ -190,8 +190,12 @@ class LanceTable:
 
     # pieces
 
-    def _always(self) -> Iterator[PlannedFile]:
+    @cached_property
+    def _always(self) -> tuple[PlannedFile, ...]:
         """What every reader of this version opens first."""
+        return tuple(self._find_always())
+
+    def _find_always(self) -> Iterator[PlannedFile]:
         yield planned_file(self._manifest.path, self._manifest.size)
         for base in self._manifest.bases:
             yield from self._base_manifest(base)
@@ -222,14 +226,16 @@ class LanceTable:
                 yield from (planned_file(path, size) for path, size in files)
 
     def _data_whole(self) -> Iterator[PlannedFile]:
-        blobs = any(field.blob or field.blob_below for field in self._fields.values())
-        for fragment in self._manifest.fragments:
-            for file in fragment.files:
-                refuse_unknown_version(file)
-                yield planned_file(file.path, file.size or self._origin.size(file.path))
-                if blobs:
-                    sidecars = self._origin.tree(_stem(file.path))
-                    yield from (planned_file(path, size) for path, size in sidecars if path.endswith(".blob"))
+        files = [file for fragment in self._manifest.fragments for file in fragment.files]
+        for file in files:
+            refuse_unknown_version(file)
+            yield planned_file(file.path, file.size or self._origin.size(file.path))
+        if any(field.blob or field.blob_below for field in self._fields.values()):
+            stems = {_stem(file.path) for file in files}
+            for folder in sorted({_folder(file.path) for file in files}):
+                for path, size in self._origin.tree(folder):
+                    if path.endswith(".blob") and _folder(path) in stems:
+                        yield planned_file(path, size)
 
     def _data_ranges(
         self, file: DataFile, narrow_ids: frozenset[int], full_ids: frozenset[int], rows: RowSpans | None
@@ -254,19 +260,19 @@ class LanceTable:
         for fragment, blob in self._rows.descriptors(column, rows):
             home = homes.get(fragment)
             kind, start, size = blob.get("kind", _INLINE), blob["position"], blob["size"]
-            if size == 0:
-                continue
-            if home is None:
-                msg = f"{self.path}: fragment {fragment} has blobs of {column} but no file for them"
-                raise DataChangedError(msg)
-            if kind in {_PACKED, _DEDICATED}:
-                home = f"{_stem(home)}/{_reversed_bits(blob['blob_id'])}.blob"
-            elif kind != _INLINE:
+            if kind not in {_INLINE, _PACKED, _DEDICATED}:
                 where = (
                     f" at {blob['blob_uri']!r} outside the table" if blob.get("blob_uri") else f" of the kind {kind}"
                 )
                 msg = f"{self.name}: {column} has a blob{where}, which cannot be planned; copy it into the table"
                 raise FormatUnsupportedError(msg)
+            if size == 0:
+                continue
+            if home is None:
+                msg = f"{self.path}: fragment {fragment} has blobs of {column} but no file for them"
+                raise DataChangedError(msg)
+            if kind != _INLINE:
+                home = f"{_stem(home)}/{_reversed_bits(blob['blob_id'])}.blob"
             ranges.setdefault(home, []).append(ByteRange(start, start + size))
         yield from self._each(lambda one: self._checked(*one), list(ranges.items()))
 
@@ -286,8 +292,10 @@ class LanceTable:
         if len(wanted) <= _FEW_FILES:
             yield from map(function, wanted)
             return
+        shares = [wanted[start : start + _FEW_FILES] for start in range(0, len(wanted), _FEW_FILES)]
         with ThreadPoolExecutor(_READERS) as pool:
-            yield from pool.map(function, wanted)
+            for found in pool.map(lambda share: [function(one) for one in share], shares):
+                yield from found
 
 
 def _first_version(origin: Origin, table: str) -> int | None:
@@ -300,6 +308,10 @@ def _first_version(origin: Origin, table: str) -> int | None:
 
 def _home(fragment: Fragment, family: frozenset[int]) -> str | None:
     return next((file.path for file in fragment.files if any(field in family for field, _ in file.places)), None)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _stem(path: str) -> str:

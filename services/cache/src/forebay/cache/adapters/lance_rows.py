@@ -56,6 +56,7 @@ class LanceRows:
     def values(self, column: str) -> tuple[str, ...]:
         """The different values of one small text column."""
         found = self._dataset.to_table(columns=[column]).column(column).unique().to_pylist()
+        self._count()
         return tuple(sorted(str(value) for value in found))
 
     def spans(self, rows: str) -> Mapping[int, RowSpans]:
@@ -87,9 +88,14 @@ class LanceRows:
                 if blob is not None and blob["position"] is not None:
                     yield address >> 32, blob
 
+    def _count(self) -> None:
+        """What the library read counts like what we read ourselves."""
+        self._origin.read_bytes += self._dataset.io_stats_incremental().read_bytes
+
     def _scan(self, **options: Any) -> Iterator[Any]:
         try:
             yield from self._dataset.scanner(**options).to_batches()
+            self._count()
         except (ValueError, OSError) as error:
             chosen = options.get("filter")
             msg = f"{self._path} cannot be scanned{f' with the filter {chosen!r}' if chosen else ''}: {_first_line(error)}"

@@ -15,7 +15,11 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """(field number, value) of one encoded message, in order."""
     at, end = 0, len(message)
     while at < end:
-        key, at = varint(message, at)
+        key = message[at]
+        if key < 0x80:
+            at += 1
+        else:
+            key, at = varint(message, at)
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
             value, at = varint(message, at)
@@ -39,8 +43,10 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
     """One number, and where the next thing begins."""
-    value = shift = 0
     end = len(message)
+    if at < end and message[at] < 0x80:
+        return message[at], at + 1
+    value = shift = 0
     while at < end and shift < 70:
         byte = message[at]
         at += 1
@@ -55,6 +61,8 @@ def numbers(value: int | bytes) -> list[int]:
     """A repeated number, packed or not."""
     if isinstance(value, int):
         return [value]
+    if value.isascii():
+        return list(value)  # each number fits into one byte
     found, at = [], 0
     while at < len(value):
         number, at = varint(value, at)

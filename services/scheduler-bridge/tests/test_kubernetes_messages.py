@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 from forebay.contracts.reasons import Layer, Reason
@@ -14,7 +18,28 @@ from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LAYERS, NEXT, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .kubernetes_lines import ALL, Line
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message as a component prints it, with its true cause."""
+
+    cause: str
+    reason: str
+    text: str
+    where: str
+    code: int | None
+    object: str
+
+
+def _line(found: dict[str, Any]) -> Line:
+    names = ("true_cause", "reason", "message", "where", "exit_code", "object")
+    cause, reason, text, where, code, about = (found.get(name) for name in names)
+    return Line(cause or "", reason or "", text or "", where or "", code, about or "")
+
+
+LINES = Path(__file__).with_name("kubernetes_lines.jsonl")
+"""Written from the formats of the sources, one line for each form."""
+ALL = tuple(_line(json.loads(line)) for line in LINES.read_text(encoding="utf-8").splitlines())
 
 
 def judged(line: Line) -> Finding:

@@ -185,7 +185,7 @@ def test_pages_of_other_rows_stay_cold(tmp_path: Path, version: tables.Version) 
                 for first, page in zip(firsts, column.pages, strict=True)
                 if scanned or (here and first < 100 and first + page.rows > 50)
             ]
-            assert scanned or len(picked) < len(column.pages)
+            assert kind != "big_bytes" or len(picked) < len(column.pages)
             expected = [layout.tail, *(buffer for page in [*key.pages, *picked] for buffer in page.buffers)]
             assert planned[f"data/{file.path}"].spans == merge_ranges(expected)
 

@@ -8,6 +8,7 @@ buffer, and blob sidecars are in no list of tracked files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -121,8 +122,10 @@ class LanceTable:
         return bool(self._rows.spans(rows))
 
     def columns_in(self, rows: str) -> tuple[str, ...]:
-        """The top-level columns that an SQL filter names. A name inside a string counts too: better one more than one less."""
-        return tuple(name for name in self.columns if name in rows)
+        """The top-level columns that an SQL filter names. A word inside a string counts too: better one more than one less."""
+        return tuple(
+            name for name in self.columns if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", rows, re.IGNORECASE)
+        )
 
     @cached_property
     def whole_bytes(self) -> int:

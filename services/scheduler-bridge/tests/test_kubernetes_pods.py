@@ -343,3 +343,44 @@ def test_hostile_objects_harm_nothing(objects: list[Any], status: Any, spec: Any
     diagnose_all(
         facts_from_objects([*objects, odd, owned, {"kind": "Event", "involvedObject": status, "message": spec}]), NOW
     )
+
+
+def test_a_kill_is_explained_by_the_node() -> None:
+    """The node ran out of memory at that moment, or it does not answer: else nobody knows."""
+    killed = pod(node="g", phase="Failed", **ended(137))
+    memory = event(
+        {"kind": "Node", "metadata": {"name": "g"}}, "OOMKilling", "Memory cgroup out of memory: Killed process 7"
+    )
+    assert judged(killed, node("g"), memory).cause is Cause.OOM
+    assert judged(killed, node("g", ready="Unknown")).cause is Cause.NODE_LOST
+    assert judged(killed, node("g")).reason is Reason.PROCESS_KILLED
+
+
+def test_a_failed_liveness_probe_explains_restarts() -> None:
+    """Killed by the kubelet because it did not answer: a crash loop, not a preemption."""
+    state = {
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+        "lastState": {"terminated": {"exitCode": 137, "reason": "Error"}},
+    }
+    one = pod(node="g", phase="Running", **container(**state))
+    found = judged(one, event(one, "Killing", "Container trainer failed liveness probe, will be restarted"))
+    assert (found.cause, found.reason) == (Cause.CRASH, Reason.CRASH_LOOP)
+
+
+def test_scheduling_gates_are_named() -> None:
+    """The queue's gate means quota, a stranger's gate means the stranger."""
+    gated: Json = {
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+        ]
+    }
+    ours, theirs = pod(**gated), pod(**gated)
+    ours["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    theirs["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}, {"name": "x.io/network"}]
+    assert judged(ours).layer is Layer.QUOTA
+    assert (judged(theirs).layer, judged(theirs).need) == (Layer.ADMISSION_CHECK, "x.io/network")

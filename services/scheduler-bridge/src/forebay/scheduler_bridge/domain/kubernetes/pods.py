@@ -6,8 +6,9 @@ explains a 137 better than the number does. Events count only for the stage that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from forebay.contracts.reasons import Layer, Reason
 from forebay.scheduler_bridge.domain.kubernetes.asking import requests
@@ -53,6 +54,9 @@ _SILENT = frozenset(
 _PAST_MOUNT = frozenset({"Pulling", "Pulled", "Created", "Started"})
 _OF_MOUNT = frozenset({Cause.VOLUME_MOUNT, Cause.VOLUME_ATTACH})
 _SETTING_UP = frozenset({"ContainerCreating", "PodInitializing"})
+_PROBE = re.compile(r"(?:failed )?(?:liveness|startup) probe", re.IGNORECASE)
+"""A probe that ends containers, unlike the one that only says ready."""
+_JUST_BEFORE = timedelta(minutes=3)
 _WHY_UNREADY = ("Unknown", "False", False)
 
 
@@ -127,10 +131,12 @@ def _node(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
     """A pod that should run on a node that does not answer; and an old pod that may still write."""
     name = text_at(pod, "spec", "nodeName")
     node = facts.find("Node", "", name) if name else None
-    if text_at(pod, "status", "phase") in {"Succeeded", "Failed"}:
-        return
     ready = condition(node, "Ready") if node else None
     lost = ready is not None and ready.get("status") in _WHY_UNREADY
+    if text_at(pod, "status", "phase") in {"Succeeded", "Failed"}:
+        if node is not None and _was_killed(pod):
+            yield from _behind_a_kill(facts, pod, node, ready if lost else None)
+        return
     deleted = moment(text_at(pod, "metadata", "deletionTimestamp"))
     if lost and ready is not None:
         seen = read_condition(ready, f"Node {name}")
@@ -163,6 +169,35 @@ def _node(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
         )
 
 
+def _was_killed(pod: Object) -> bool:
+    codes = [part(one, "state", "terminated", "exitCode") for one in items_at(pod, "status", "containerStatuses")]
+    return any(code in (137, 143) for code in codes)
+
+
+def _behind_a_kill(facts: Facts, pod: Object, node: Object, unready: Object | None) -> Iterator[Seen]:
+    """What the node knows about a kill that the pod cannot explain: memory ran out there, or it does not answer."""
+    ended, name = _ended_at(pod), name_of(node)
+    for event in facts.about(node):
+        if event.reason in {"SystemOOM", "OOMKilling"} and event.at and ended and abs(ended - event.at) <= _JUST_BEFORE:
+            seen = read_event(event)
+            yield seen.but(
+                sentence=f"memory ran out on node {name} when the container was killed: {event.message}", weight=28
+            )
+    if unready is not None:
+        seen = read_condition(unready, f"Node {name}")
+        yield Seen(
+            finding=finding(
+                Cause.NODE_LOST,
+                f"the container was killed, and its node {name} does not answer now",
+                "killed-on-lost-node@1",
+                where=name,
+                weight=42,
+            ),
+            since=seen.since,
+            evidence=seen.evidence,
+        )
+
+
 def _containers(pod: Object) -> Iterator[Seen]:
     for init, status in _statuses(pod):
         name = text_at(status, "name")
@@ -171,7 +206,8 @@ def _containers(pod: Object) -> Iterator[Seen]:
         if waiting is not None:
             looped = text_at(waiting, "reason") in {"CrashLoopBackOff", "RunContainerError", "CreateContainerError"}
             if looped and last is not None:
-                yield _terminated(last, name, init=init).but(weight=29)
+                ending = _terminated(last, name, init=init)
+                yield ending.but(weight=29 if ending.finding.reason is not Reason.PROCESS_KILLED else 61)
             message = Message(
                 where="containerStatus",
                 reason=text_at(waiting, "reason"),
@@ -214,8 +250,9 @@ def _statuses(pod: Object) -> Iterator[tuple[bool, Object]]:
         if text_at(one, "restartPolicy") == "Always"
     }
     for status in items_at(pod, "status", "initContainerStatuses"):
-        if text_at(status, "name") not in sidecars:
-            yield True, status
+        sidecar = text_at(status, "name") in sidecars
+        if not sidecar or text_at(status, "state", "waiting", "reason") not in {*_SETTING_UP, ""}:
+            yield not sidecar, status
     for status in items_at(pod, "status", "containerStatuses"):
         yield False, status
 
@@ -245,7 +282,11 @@ def _said(facts: Facts, pod: Object) -> Iterator[Seen]:
     events = facts.about(pod)
     moved_on = max((event.at for event in events if event.reason in _PAST_MOUNT and event.at), default=None)
     for event in events:
-        if event.reason in _SILENT and not (event.reason == "FailedScheduling" and not bound and not _unscheduled(pod)):
+        if (
+            event.reason in _SILENT
+            and not _PROBE.search(event.message)
+            and not (event.reason == "FailedScheduling" and not bound and not _unscheduled(pod))
+        ):
             continue
         seen = read_event(event)
         if seen.finding.cause in _OF_MOUNT and moved_on is not None and event.at is not None and event.at < moved_on:
@@ -277,11 +318,27 @@ def _place(facts: Facts, pod: Object) -> Iterator[Seen]:
             )
         return
     seen = read_condition(said, "Pod")
+    if text_at(said, "reason") == "SchedulingGated":
+        yield _gated(pod, seen)
+        return
     if seen.finding.cause is Cause.VOLUME_UNBOUND:
         claim = unbound_claim(facts, pod)
         if claim is not None:
             yield Seen(finding=claim.finding, since=seen.since, evidence=seen.evidence + claim.evidence)
     yield _with_autoscaler(facts, pod, _with_numbers(facts, pod, seen))
+
+
+def _gated(pod: Object, seen: Seen) -> Seen:
+    """Gates by name: the queue's own says that quota is not there, another's that somebody else must act."""
+    gates = [text_at(one, "name") for one in items_at(pod, "spec", "schedulingGates")]
+    foreign = [gate for gate in gates if not gate.startswith(("kueue.x-k8s.io/", "kai.scheduler/"))]
+    named = ", ".join(foreign or gates) or "a scheduling gate"
+    return seen.but(
+        sentence=f"{named} holds the pod back from the scheduler",
+        layer=Layer.ADMISSION_CHECK if foreign else Layer.QUOTA,
+        next_action=f"wait for the owner of {named} to remove it",
+        need=named,
+    )
 
 
 def _with_numbers(facts: Facts, pod: Object, seen: Seen) -> Seen:

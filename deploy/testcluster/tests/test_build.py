@@ -70,3 +70,13 @@ def test_kueues_own_objects_are_made_to_fit(tmp_path: Path) -> None:
     assert by_kind["Deployment"]["spec"]["template"]["spec"]["securityContext"]["runAsUser"] == 65532
     assert by_kind["Secret"]["data"] == {"tls.crt": "c"}
     assert "AdmissionGatedBy: true" in by_kind["ConfigMap"]["data"]["controller_manager_config.yaml"]
+
+
+def test_only_webhooks_that_serve_jobs_stay(tmp_path: Path) -> None:
+    """A webhook for pods would stand in the way of every write of a pod."""
+    hooks = [{"name": name, "rules": [{"apiGroups": [group]}]} for name, group in (("vjob", "batch"), ("vpod", ""))]
+    rendered = tmp_path / "objects.json"
+    item = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "v"}, "webhooks": hooks}
+    rendered.write_text(json.dumps([item]), encoding="utf-8")
+    (found,) = kueue.objects(rendered, {}, {})
+    assert [hook["name"] for hook in found["webhooks"]] == ["vjob"]

@@ -29,7 +29,7 @@ def configuration(gates: Mapping[str, bool]) -> dict[str, Any]:
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": False},
         "clientConnection": {"qps": 200, "burst": 400},
-        "integrations": {"frameworks": ["batch/job", "pod"]},
+        "integrations": {"frameworks": ["batch/job"]},
         "featureGates": dict(gates),
     }
 
@@ -53,10 +53,17 @@ def objects(rendered: Path, secret: Mapping[str, str], gates: Mapping[str, bool]
                 _fit(item["spec"])
             case "ConfigMap", name if name == _CONFIGURATION:
                 item["data"] = configuration_object(gates)["data"]
+            case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration", _:
+                item["webhooks"] = [hook | {"timeoutSeconds": 30} for hook in item["webhooks"] if _serves(hook)]
             case "Secret", name if name == _SECRET:
                 item["data"] = dict(secret)
     order = {"Namespace": 0, "CustomResourceDefinition": 1, "Deployment": 9}
     return sorted(found, key=lambda item: order.get(item["kind"], 5))
+
+
+def _serves(hook: Mapping[str, Any]) -> bool:
+    """Whether it is about Kueue's objects or Jobs; others would only delay every write of a pod or Deployment."""
+    return all({"batch", "kueue.x-k8s.io"}.issuperset(rule["apiGroups"]) for rule in hook["rules"])
 
 
 def _fit(deployment: dict[str, Any]) -> None:

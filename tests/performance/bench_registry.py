@@ -2,7 +2,8 @@
 
 Beside each figure, measured in the same run on the same history, what a plain
 implementation does: a table of edges in SQLite and recursive queries (`plain_lineage`).
-It answers with bare ids; ours with states, events behind each edge, and what is missing.
+It answers with bare ids; ours with states, events behind each edge, and what is missing. Where MLflow
+answers the same question (`models_of_dataset`), it is asked too, in an environment of its own.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from forebay.runtime.stores.sqlite import SqliteStore
 from nats.aio.client import Client as NatsClient
 
 from tests.performance.figures import Figure
+from tests.performance.models_of_dataset import models_of_dataset
 from tests.performance.plain_lineage import PlainLineage
 from tests.performance.registry_history import PROJECT, History, Made, Size, batches, event_of
 from tests.servers.nats import NatsServer, nats_server
@@ -205,6 +207,7 @@ async def bench(scale: float) -> None:
         await questions(engine, plain, made)
         await store.close()
         plain.close()
+        await models_of_dataset(folder / "small")
         await live_lag(folder / "live")
 
 

@@ -43,8 +43,7 @@ def claims(draw: st.DrawFn) -> list[Claim]:
                 wanted=wanted,
                 expired=not wanted and draw(st.booleans()),
                 used_at=NOON + timedelta(days=draw(st.integers(0, 3))),
-                base=base,
-                beside_base_bytes=max(0, room - draw(st.integers(0, known))) if base else 0,
+                bases=((base, max(0, room - draw(st.integers(0, known)))),) if base else (),
                 jobs=(f"job-{number}",) if wanted else (),
             )
         )
@@ -107,10 +106,19 @@ class TestAdmission:
     def test_shared_bytes_count_once(self) -> None:
         """A version with a little more than the one before takes only that much room beside it."""
         before = claim("p0/v1", 90, wanted=True, jobs=("one-1",))
-        after = claim("p0/v2", 95, wanted=True, base="p0/v1", beside_base_bytes=5)
+        after = claim("p0/v2", 95, wanted=True, bases=(("p0/v1", 5),))
         answer = admit(after, [before], Budgets(pool_bytes=100, project_bytes=None))
         assert answer == Fits(reserved_bytes=5, available_bytes=5)
         assert held_bytes([after]) == 95
+
+    def test_sharing_outlives_the_one_between(self) -> None:
+        """When the plan in the middle of three versions goes, the last still shares with the first."""
+        first = claim("p0/v1", 90, wanted=True)
+        last = claim("p0/v3", 100, wanted=True, bases=(("p0/v2", 5), ("p0/v1", 10)))
+        middle = claim("p0/v2", 95, bases=(("p0/v1", 5),))
+        assert held_bytes([first, middle, last]) == 100
+        assert held_bytes([first, last]) == 100
+        assert held_bytes([last]) == 100
 
     def test_a_refusal_has_every_number(self) -> None:
         """Needed, to be had, in all, evictable, and who holds the rest."""

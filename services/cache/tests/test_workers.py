@@ -115,10 +115,7 @@ async def test_over_budget_is_refused_with_numbers(folder: Path, tmp_path: Path)
 async def test_files_changed_after_planning_fail(folder: Path, tmp_path: Path) -> None:
     """A version whose files changed under the plan is not called warm."""
     cache = Cache(tmp_path, plain(folder))
-    (plan_work,) = cache.log.say(granted("train-1", pinned(folder)))
-    assert isinstance(plan_work, Work)
-    (warm_work,) = cache.log.publish(await cache.work(plan_work))
-    assert isinstance(warm_work, Work)
+    warm_work = await cache.planned("train-1", pinned(folder))
     (folder / "checksums.json").write_text("other content")
     (refused,) = await cache.work(warm_work)
     assert isinstance(refused.body, CacheFailed)
@@ -141,10 +138,7 @@ async def test_partial_until_everything_is_there(folder: Path, tmp_path: Path) -
     pool = Unreliable(folder)
     pool.drops = {"meta"}
     cache = Cache(tmp_path, pool.choose)
-    (plan_work,) = cache.log.say(granted("train-1", pinned(folder, columns=("action",))))
-    assert isinstance(plan_work, Work)
-    (warm_work,) = cache.log.publish(await cache.work(plan_work))
-    assert isinstance(warm_work, Work)
+    warm_work = await cache.planned("train-1", pinned(folder, columns=("action",)))
     for _ in range(2):
         with pytest.raises(RetryLater):
             await cache.work(warm_work)
@@ -167,10 +161,7 @@ async def test_a_killed_warm_up_goes_on_where_it_was(folder: Path, tmp_path: Pat
     """The same item run again says the same fact and fetches nothing that is there."""
     pool = Unreliable(folder)
     cache = Cache(tmp_path, pool.choose)
-    (plan_work,) = cache.log.say(granted("train-1", pinned(folder)))
-    assert isinstance(plan_work, Work)
-    (warm_work,) = cache.log.publish(await cache.work(plan_work))
-    assert isinstance(warm_work, Work)
+    warm_work = await cache.planned("train-1", pinned(folder))
     (first,) = await cache.work(warm_work)
     fetched = pool.fetched
     (second,) = await cache.work(warm_work)
@@ -182,10 +173,7 @@ async def test_a_pool_that_does_not_answer_is_partial_not_failed(folder: Path, t
     """A mount that is down passes: it is said, once, and tried again with growing pauses."""
     pool = Unreliable(folder)
     cache = Cache(tmp_path, pool.choose)
-    (plan_work,) = cache.log.say(granted("train-1", pinned(folder)))
-    assert isinstance(plan_work, Work)
-    (warm_work,) = cache.log.publish(await cache.work(plan_work))
-    assert isinstance(warm_work, Work)
+    warm_work = await cache.planned("train-1", pinned(folder))
     pool.down = True
     with pytest.raises(RetryLater) as first:
         await cache.work(warm_work)

@@ -89,7 +89,7 @@ class Questions:
 
     def _room(self, state: State, request: Request) -> dict[str, Any]:
         held = [one for one in state.find(Plan, "live", "live") if holds(one, self._node)]
-        claims = [claim_of(one, self._node) for one in held]
+        claims = [claim_of(state, one, self._node) for one in held]
         mine = [one for one in claims if one.project == request.project]
         pool = state.get(PoolState, self._node)
         known = state.get(Policy, request.project)

@@ -7,7 +7,7 @@ unused for longest first, and nothing goes unless it makes enough room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,9 +24,8 @@ class Claim:
     wanted: bool
     expired: bool
     used_at: datetime
-    base: str | None = None
-    """Plan that it shares bytes with: while that one is held too, only the rest counts."""
-    beside_base_bytes: int = 0
+    bases: tuple[tuple[str, int], ...] = ()
+    """Plans that it shares bytes with, and what it takes beside each: the first that is held too counts."""
     jobs: tuple[str, ...] = ()
 
 
@@ -88,12 +87,13 @@ Verdict = Fits | MakeRoom | Refuse
 
 
 def held_bytes(claims: Iterable[Claim]) -> int:
-    """What claims take together; bytes shared with a held base count once."""
+    """What claims take together; bytes shared with a base that is held count once."""
     there = {claim.key: claim for claim in claims}
-    return sum(
-        claim.beside_base_bytes if claim.base is not None and claim.base in there else claim.room_bytes
-        for claim in there.values()
-    )
+    return sum(_beside(claim, there) for claim in there.values())
+
+
+def _beside(claim: Claim, there: Mapping[str, Claim]) -> int:
+    return next((beside for base, beside in claim.bases if base in there), claim.room_bytes)
 
 
 def eviction_order(claims: Iterable[Claim]) -> list[Claim]:

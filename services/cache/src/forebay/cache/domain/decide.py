@@ -19,6 +19,7 @@ from forebay.cache.domain.documents import (
     LOST,
     PARTIAL,
     READY,
+    RESERVED,
     RESIDENT,
     UNDER_WAY,
     Histogram,
@@ -50,6 +51,8 @@ GIVE_UP_AFTER = timedelta(minutes=30)
 """How long a warm-up may go on without getting any further."""
 RETRY_AFTER = timedelta(minutes=10)
 """When a failed plan that is still wanted is tried again; longer after each failure, an hour at most."""
+ASK_AGAIN_AFTER = timedelta(minutes=1)
+"""When room is asked for again that others were to make: somebody may have come to want them meanwhile."""
 _PREVIOUS_TRIED = 3
 
 
@@ -91,14 +94,14 @@ class Cache:
         job = state.get(Job, place(recorded.project, body.job))
         for plan_id in job.plans if job is not None else ():
             yield from self._let_go(state, recorded, plan_id, f"job {body.job} has ended")
-        yield from self._claim_waiting(state, pending)
+        yield from self._claim_waiting(state, pending, recorded.stored_at)
 
     def _wish_ended(self, state: State, pending: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
         body: said.WarmCancelled = recorded.body
         wish = state.get(Wish, place(recorded.project, body.request))
         if wish is not None and wish.plan is not None:
             yield from self._let_go(state, recorded, wish.plan, f"{body.by} took the request back")
-        yield from self._claim_waiting(state, pending)
+        yield from self._claim_waiting(state, pending, recorded.stored_at)
 
     def _let_go(self, state: State, recorded: Recorded[Any], plan_id: str, why: str) -> Iterator[Action]:
         """Nobody wants it any more: a warm-up stops, warm bytes stay until they expire or room is needed."""
@@ -138,32 +141,32 @@ class Cache:
         warmth = plan.on(self.node)
         if plan.wanted and warmth.state == READY and warmth.proof == "blocks":
             yield _recheck(plan, recorded.stored_at)
-        elif plan.wanted and warmth.state == LOST:  # nobody held its room while nobody wanted it
-            yield from self._claim(state, pending, [plan])
         elif plan.wanted:
-            yield from self._bring_in(state, pending, plan)
+            yield from self._bring_in(state, pending, plan, recorded.stored_at)
 
-    def _bring_in(self, state: State, pending: Pending, plan: Plan) -> Iterator[Action]:
+    def _bring_in(self, state: State, pending: Pending, plan: Plan, now: datetime) -> Iterator[Action]:
         """What brings a wanted plan nearer to being ready: nothing, work, or a claim for room."""
         warmth = plan.on(self.node)
         if warmth.state == READY:
             return
         if warmth.state in CLAIMING and warmth.reason != Reason.CANCELLED.value:
-            yield _warm(plan)
+            yield from _warm(plan, now)
             return
-        yield from self._claim(state, pending, [plan])
+        yield from self._claim(state, pending, [plan], now)
 
-    def _claim_waiting(self, state: State, pending: Pending) -> Iterator[Action]:
+    def _claim_waiting(self, state: State, pending: Pending, now: datetime) -> Iterator[Action]:
         """Room was made, or there is more of it: whoever waits for room asks again, the oldest first."""
         waiting = [plan for plan in state.find(Plan, "live", "live") if plan.wanted and self._waits_for_room(plan)]
         waiting.sort(key=lambda plan: (plan.since, plan.key))
-        yield from self._claim(state, pending, waiting, again=True)
+        yield from self._claim(state, pending, waiting, now, again=True)
 
     def _waits_for_room(self, plan: Plan) -> bool:
         warmth = plan.on(self.node)
         return warmth.state not in {*CLAIMING, FAILED} or warmth.reason == Reason.CACHE_OVER_BUDGET.value
 
-    def _claim(self, state: State, pending: Pending, plans: list[Plan], *, again: bool = False) -> Iterator[Action]:
+    def _claim(
+        self, state: State, pending: Pending, plans: list[Plan], now: datetime, *, again: bool = False
+    ) -> Iterator[Action]:
         """Reserve room for plans, one after the other, or make it, or refuse with numbers.
 
         With `again`, a refusal that is on record is not said once more.
@@ -184,18 +187,19 @@ class Cache:
             elif answer.victims:
                 why = f"room was needed for {plan.name}@v{plan.number}"
                 yield self._evict(state, answer.victims, why, plan.key)
+                yield Deadline(project=plan.project, entity=plan.id, condition=RETRY, at=now + ASK_AGAIN_AFTER)
             elif answer.refused is not None and not (again and plan.on(self.node).state == FAILED):
                 yield self._failed(plan, Reason.CACHE_OVER_BUDGET, answer.refused.message, **facts_of(answer.refused))
 
     def _reserved(self, state: State, _: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
         plan = state.get(Plan, place(recorded.project, recorded.body.plan))
         if plan is not None and plan.wanted:
-            yield _warm(plan)
+            yield from _warm(plan, recorded.stored_at)
         elif plan is not None:
             yield from self._let_go(state, recorded, plan.id, "whoever asked for it has gone")
 
-    def _more_room(self, state: State, pending: Pending, _: Recorded[Any]) -> Iterator[Action]:
-        yield from self._claim_waiting(state, pending)
+    def _more_room(self, state: State, pending: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
+        yield from self._claim_waiting(state, pending, recorded.stored_at)
 
     def _evict(self, state: State, plans: Iterable[Plan], why: str, key: str) -> Work:
         victims = {plan.key: plan.project for plan in plans}
@@ -222,15 +226,15 @@ class Cache:
             at = recorded.stored_at + GIVE_UP_AFTER
             yield Deadline(project=plan.project, entity=plan.id, condition=GIVE_UP, at=at)
         elif plan.wanted:  # somebody came between the decision to stop and its record
-            yield from self._claim(state, _, [plan])
+            yield from self._claim(state, _, [plan], recorded.stored_at)
 
     def _cold(self, state: State, pending: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
         """Lost, evicted or expired: whoever wants it gets it back, and others get the room."""
         plan = state.get(Plan, place(recorded.project, recorded.body.plan))
         if plan is not None and plan.wanted:
-            yield from self._bring_in(state, pending, plan)
+            yield from self._bring_in(state, pending, plan, recorded.stored_at)
         if isinstance(recorded.body, said.CacheEvicted):
-            yield from self._claim_waiting(state, pending)
+            yield from self._claim_waiting(state, pending, recorded.stored_at)
 
     def _gave_up(self, state: State, _: Pending, recorded: Recorded[Any]) -> Iterator[Action]:
         body: said.CacheFailed = recorded.body
@@ -258,8 +262,10 @@ class Cache:
                 minutes = int(GIVE_UP_AFTER.total_seconds() // 60)
                 message = f"given up after {minutes} minutes without getting any further: {warmth.message}"
                 yield self._failed(plan, Reason(warmth.reason or Reason.CACHE_PARTIAL), message)
-        elif body.condition == RETRY and warmth.state == FAILED and plan.wanted:
-            yield from self._claim(state, pending, [plan])
+        elif body.condition == RETRY and plan.wanted and warmth.state in {RESERVED, LOST}:
+            yield from _warm(plan, recorded.stored_at)
+        elif body.condition == RETRY and plan.wanted and warmth.state not in CLAIMING:
+            yield from self._claim(state, pending, [plan], recorded.stored_at)
 
     def _maybe_expired(self, state: State, plan: Plan, now: datetime) -> Iterator[Action]:
         days = _ttl(state, plan.project)
@@ -358,8 +364,10 @@ def _recheck(plan: Plan, now: datetime) -> Deadline:
     return Deadline(project=plan.project, entity=plan.id, condition=RECHECK, at=ahead - past + RECHECK_EVERY)
 
 
-def _warm(plan: Plan) -> Work:
-    return Work(kind=WARM, key=plan.key, project=plan.project, again=True)
+def _warm(plan: Plan, now: datetime) -> Iterator[Action]:
+    """Warm it, and look in a minute whether that has begun: the work may just have been ending when it was asked for."""
+    yield Work(kind=WARM, key=plan.key, project=plan.project, again=True)
+    yield Deadline(project=plan.project, entity=plan.id, condition=RETRY, at=now + ASK_AGAIN_AFTER)
 
 
 def _ttl(state: State, project: str) -> int:

@@ -39,7 +39,7 @@ from forebay.contracts.v1 import datasets
 from forebay.contracts.v1.models import DeadlinePassed
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 _Judged = (
     said.CacheReserved
     | said.CacheWarming
@@ -141,7 +141,7 @@ def _released(fold: Fold, recorded: Recorded[datasets.LeaseReleased]) -> None:
     for plan_id in job.plans:
         plan = fold.get(Plan, place(recorded.project, plan_id))
         if plan is not None:
-            fold.put(replace(plan, jobs=_without(plan.jobs, job_id), used_at=recorded.stored_at))
+            fold.put(_settled(replace(plan, jobs=_without(plan.jobs, job_id), used_at=recorded.stored_at)))
 
 
 def _wished(fold: Fold, recorded: Recorded[said.WarmRequested]) -> None:
@@ -165,7 +165,7 @@ def _wish_cancelled(fold: Fold, recorded: Recorded[said.WarmCancelled]) -> None:
     fold.put(replace(found, state="cancelled", message=body.reason))
     plan = fold.get(Plan, place(recorded.project, found.plan)) if found.plan else None
     if plan is not None:
-        fold.put(replace(plan, wishes=_without(plan.wishes, found.id)))
+        fold.put(_settled(replace(plan, wishes=_without(plan.wishes, found.id))))
 
 
 def _version_removed(fold: Fold, recorded: Recorded[datasets.DatasetVersionRemoved]) -> None:
@@ -174,7 +174,7 @@ def _version_removed(fold: Fold, recorded: Recorded[datasets.DatasetVersionRemov
     for plan in fold.find(Plan, "version", version_place(project, "dataset", body.dataset, body.number)):
         if plan.wishes:
             _end_wishes(fold, plan, "failed", f"{body.dataset}@v{body.number} was cleaned up: {body.reason}")
-            fold.put(replace(plan, wishes=()))
+            fold.put(_settled(replace(plan, wishes=())))
 
 
 def _end_wishes(fold: Fold, plan: Plan, state: str, message: str | None) -> None:
@@ -197,7 +197,17 @@ def _judge(fold: Fold, recorded: Recorded[Any]) -> None:
     elif isinstance(body, said.CacheFailed):
         _end_wishes(fold, plan, "failed", body.message)
         plan = replace(plan, wishes=())
-    fold.put(replace(plan, nodes={**plan.nodes, node: warmth}))
+    fold.put(_settled(replace(plan, nodes={**plan.nodes, node: warmth})))
+
+
+def _settled(plan: Plan) -> Plan:
+    """What was lost while nobody wants it is simply not there: it has no claim on room that others may take."""
+    if plan.wanted or all(warmth.state != LOST for warmth in plan.nodes.values()):
+        return plan
+    nodes = {
+        node: replace(warmth, state=EVICTED) if warmth.state == LOST else warmth for node, warmth in plan.nodes.items()
+    }
+    return replace(plan, nodes=nodes)
 
 
 def _judged(warmth: Warmth, body: _Judged) -> Warmth:  # noqa: PLR0911 one return per event

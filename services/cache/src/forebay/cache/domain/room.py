@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from forebay.cache.domain.budget import Budgets, Claim, Fits, MakeRoom, Refuse, admit
@@ -10,6 +11,8 @@ from forebay.contracts.v1.cache import CacheReserved
 from forebay.runtime.machine import Pending
 from forebay.runtime.state import State
 
+_CHAIN = 8
+"""How many versions back shared bytes are followed."""
 LEFT_FREE = 0.05
 """Of a pool's own limit: it begins to drop blocks a little before it is reached."""
 
@@ -33,7 +36,7 @@ class Room:
         self._plans = {plan.key: plan for plan in state.find(Plan, "live", "live")}
         deciding = {body.plan for body in pending.of(CacheReserved)}
         self._held = {
-            plan.key: claim_of(plan, node)
+            plan.key: claim_of(state, plan, node)
             for plan in self._plans.values()
             if holds(plan, node) or (plan.id in deciding and plan.wanted)
         }
@@ -42,7 +45,7 @@ class Room:
         """Ask for a plan that somebody wants."""
         policy = self._state.get(Policy, plan.project)
         budgets = Budgets(pool_bytes=self._pool_bytes, project_bytes=policy.budget_bytes if policy else None)
-        asked = claim_of(plan, self._node)
+        asked = claim_of(self._state, plan, self._node)
         match admit(asked, list(self._held.values()), budgets):
             case Fits() as fits:
                 self._held[plan.key] = asked
@@ -67,7 +70,7 @@ def holds(plan: Plan, node: str) -> bool:
     return state in CLAIMING if plan.wanted else state in RESIDENT
 
 
-def claim_of(plan: Plan, node: str) -> Claim:
+def claim_of(state: State, plan: Plan, node: str) -> Claim:
     return Claim(
         key=plan.key,
         project=plan.project,
@@ -75,10 +78,25 @@ def claim_of(plan: Plan, node: str) -> Claim:
         wanted=plan.wanted,
         expired=plan.on(node).state == EXPIRED,
         used_at=plan.used_at,
-        base=plan.previous if plan.new_aligned_bytes is not None else None,
-        beside_base_bytes=plan.new_aligned_bytes or 0,
+        bases=tuple(_bases(state, plan)),
         jobs=plan.jobs,
     )
+
+
+def _bases(state: State, plan: Plan) -> Iterator[tuple[str, int]]:
+    """What it takes beside the plan that it shares with, or, when that one goes, beside what that one shares with."""
+    beside, one = 0, plan
+    for _ in range(_CHAIN):
+        if one.previous is None or one.new_aligned_bytes is None:
+            return
+        beside += one.new_aligned_bytes
+        if beside >= plan.aligned_bytes:
+            return
+        yield one.previous, beside
+        before = state.get(Plan, one.previous)
+        if before is None:
+            return
+        one = before
 
 
 def facts_of(refused: Refuse) -> dict[str, int]:

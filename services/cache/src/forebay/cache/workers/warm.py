@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 
 from forebay.cache.adapters.plan_files import PlanFiles
 from forebay.cache.domain.decide import fact, said_node
-from forebay.cache.domain.documents import LOCAL_NODE, READY, Job, Plan, Wish, place
+from forebay.cache.domain.documents import LOCAL_NODE, LOST, UNDER_WAY, Job, Plan, Wish, place
 from forebay.cache.domain.plan import ReadPlan
 from forebay.cache.errors import DataChangedError, OverBudgetError, PlanError, PoolError
 from forebay.cache.ports import ChoosePool, Planner
 from forebay.cache.workers import outcomes
 from forebay.cache.workers.plan import plan_input
 from forebay.cache.workers.warming import Stopped, Warmed, Warming, WarmingSettings
+from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.cache import CacheWarming
 from forebay.contracts.v1.datasets import PinnedInput
 from forebay.runtime.errors import RetryLater
@@ -53,7 +54,7 @@ class WarmWorker:
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         known = await context.get(Plan, item.key)
-        if known is None or known.on(self._node).state == READY or not known.wanted:
+        if known is None or not known.wanted or not _has_room(known, self._node):
             return []
         try:
             self._not_hanging(known.key)
@@ -146,6 +147,12 @@ class WarmWorker:
             }
         )
         return Emit(project=known.project, body=body, dedupe=(*fact(known, self._node), stage))
+
+
+def _has_room(known: Plan, node: str) -> bool:
+    """Whether room is reserved and bytes may be missing; without, an old item of work must fetch nothing."""
+    warmth = known.on(node)
+    return warmth.state in {*UNDER_WAY, LOST} and warmth.reason != Reason.CANCELLED.value
 
 
 async def _inputs(known: Plan, context: WorkContext) -> list[PinnedInput]:

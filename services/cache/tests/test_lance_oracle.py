@@ -64,6 +64,19 @@ def test_every_kind_alone(tmp_path: Path, version: tables.Version, rows: str | N
         assert_enough(table, [kind], rows)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_single_rows_of_every_kind(tmp_path: Path, version: tables.Version) -> None:
+    """Readers that take rows by number, as training does, need nothing but the plan either."""
+    table, copy = tmp_path / "frames.lance", tmp_path / "zeroed.lance"
+    kinds = kinds_of(version)
+    tables.write_pages(table_of(kinds, 200), table, version, rows_per_file=120)
+    lance.dataset(str(table)).delete("index % 9 = 4")
+    for kind in kinds:
+        tables.zero_outside(table, tables.fresh(copy), plan_of(table, [kind], None))
+        expected, found = (lance.dataset(str(one)).take([3, 50, 51, 130, 170], columns=[kind]) for one in (table, copy))
+        assert found.equals(expected)
+
+
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[tables.Version, bool, list[str], list[histories.Step], str | None, int]:
     version = draw(st.sampled_from(VERSIONS))

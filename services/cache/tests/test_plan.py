@@ -8,6 +8,7 @@ import json
 import pytest
 from forebay.cache.domain.plan import (
     ByteRange,
+    PlannedFile,
     ReadPlan,
     align_ranges,
     merge_ranges,
@@ -114,6 +115,15 @@ def test_what_is_the_same_in_another_root() -> None:
     )
     assert [file.path for file in difference(newer, older).new_files] == [names[3], names[2]]
     assert difference(older, older).new_files == ()
+
+
+def test_an_etag_is_part_of_the_plan_where_there_is_one() -> None:
+    """An object that was exchanged for another of its size makes another plan; files of a disk have no etag."""
+    plain, named = (PlannedFile(path="a", size=9, ranges=None, etag=etag) for etag in (None, "d41d8"))
+    one, two = (ReadPlan(root="s3://b/x", files=(file,), whole_bytes=9) for file in (plain, named))
+    assert one.digest != two.digest
+    assert plan_from_json(two.to_json()) == two
+    assert "etag" not in one.to_json()["files"][0]
 
 
 def test_a_changed_stored_plan_is_refused() -> None:

@@ -39,6 +39,7 @@ class LanceRows:
         self._path = path
         self._version = version
         self._opened: Any = None
+        self._found: dict[str, Mapping[int, RowSpans]] = {}
 
     @property
     def _dataset(self) -> Any:
@@ -61,6 +62,11 @@ class LanceRows:
 
     def spans(self, rows: str) -> Mapping[int, RowSpans]:
         """Fragment -> its rows that an SQL filter selects."""
+        if rows not in self._found:
+            self._found[rows] = self._find(rows)
+        return self._found[rows]
+
+    def _find(self, rows: str) -> Mapping[int, RowSpans]:
         import numpy as np  # noqa: PLC0415 only plans of some rows need it
 
         batches = self._scan(columns=[], filter=rows, with_row_address=True)

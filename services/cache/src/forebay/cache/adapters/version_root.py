@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +32,7 @@ from forebay.cache.errors import (
 Kind = Literal["any", "lance", "lerobot"]
 FRAME_KEYS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
 """Columns that every reader of episodes needs to find frames; planned along, a few bytes per row."""
+_READERS = 16
 _LAYOUTS = Layouts()
 """Tails of data files, for all plans of this process."""
 
@@ -93,7 +95,7 @@ def plan_folder(
         source=source,
         columns=tuple(sorted(columns)),
         episodes=episodes,
-        files=unite_files(_relative(place, found.files)),
+        files=_with_etags(origin or FolderOrigin(), place, unite_files(_relative(place, found.files))),
         whole_bytes=found.whole_bytes,
         notes=tuple(found.notes),
     )
@@ -125,7 +127,8 @@ def _plan(origin: Origin, root: str, request: Request) -> Found:
     if "_versions/" in names:
         return _single_table(origin, root, request)
     if request.version is not None or request.rows is not None:
-        msg = f"{root} is no Lance table{_hint(origin, root, names)}"
+        what = "a version" if request.rows is None else "a filter"
+        msg = f"{what} can be picked of a Lance table only, and {root} is none"
         raise DataUnreadableError(msg)
     if "meta/" in names and "info.json" in origin.names(f"{root}/meta"):
         return _lerobot(origin, root, request)
@@ -288,6 +291,19 @@ def _plain_folder(origin: Origin, root: str, request: Request) -> Found:
         msg = f"{root} holds no file"
         raise DataUnreadableError(msg)
     return Found(files=files, whole_bytes=sum(file.size for file in files))
+
+
+def _with_etags(origin: Origin, root: str, files: tuple[PlannedFile, ...]) -> tuple[PlannedFile, ...]:
+    """On object storage a file has a name for its content, which tells when it was exchanged for another of its size."""
+    if "://" not in root:
+        return files
+
+    def named(file: PlannedFile) -> PlannedFile:
+        _, etag = origin.identity(file.path if "://" in file.path else f"{root}/{file.path}")
+        return replace(file, etag=etag)
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return tuple(pool.map(named, files))
 
 
 def _relative(root: str, files: Iterable[PlannedFile]) -> Iterator[PlannedFile]:

@@ -7,7 +7,7 @@ its identity: two jobs whose plans have equal digests share one warm-up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -66,6 +66,8 @@ class PlannedFile:
     size: int
     ranges: tuple[ByteRange, ...] | None
     """Merged ranges; None: the whole file."""
+    etag: str | None = None
+    """What object storage calls this content; None elsewhere."""
 
     @property
     def spans(self) -> tuple[ByteRange, ...]:
@@ -126,7 +128,9 @@ class ReadPlan:
     @cached_property
     def digest(self) -> str:
         """Equal bytes of equal files, equal digest: wherever the root lies, and however the columns were spelled."""
-        files = [[file.path, file.size, _listed(file.ranges)] for file in self.files]
+        files = [
+            [file.path, file.size, _listed(file.ranges), *([file.etag] if file.etag else [])] for file in self.files
+        ]
         return content_digest({"source": self.source, "files": files})
 
     @cached_property
@@ -157,7 +161,7 @@ class ReadPlan:
             "block_bytes": block_bytes,
             "whole_bytes": self.whole_bytes,
             "notes": list(self.notes),
-            "files": [{"path": file.path, "size": file.size, "ranges": _listed(file.ranges)} for file in self.files],
+            "files": [_described(file) for file in self.files],
         }
 
 
@@ -172,10 +176,13 @@ def plan_from_json(value: Mapping[str, Any]) -> ReadPlan:
         whole_bytes=value["whole_bytes"],
         notes=tuple(value.get("notes", ())),
         files=tuple(
-            planned_file(
-                file["path"],
-                file["size"],
-                None if file["ranges"] is None else (ByteRange(start, end) for start, end in file["ranges"]),
+            replace(
+                planned_file(
+                    file["path"],
+                    file["size"],
+                    None if file["ranges"] is None else (ByteRange(start, end) for start, end in file["ranges"]),
+                ),
+                etag=file.get("etag"),
             )
             for file in value["files"]
         ),
@@ -184,6 +191,11 @@ def plan_from_json(value: Mapping[str, Any]) -> ReadPlan:
         msg = f"the stored plan {value['digest'][:32]} does not match its digest; plan again"
         raise ValueError(msg)
     return plan
+
+
+def _described(file: PlannedFile) -> dict[str, Any]:
+    told: dict[str, Any] = {"path": file.path, "size": file.size, "ranges": _listed(file.ranges)}
+    return told | ({"etag": file.etag} if file.etag else {})
 
 
 def _listed(ranges: tuple[ByteRange, ...] | None) -> list[list[int]] | None:

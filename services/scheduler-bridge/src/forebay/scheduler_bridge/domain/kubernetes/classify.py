@@ -163,22 +163,33 @@ RULES: tuple[MessageRule, ...] = (
     *(rule for rule in VOLUME_RULES if rule is not DEAD_MOUNT_RULE),
     *ENDING_RULES,
     *ADMISSION_ON_NODE_RULES,
+    *GANG_RULES,
     *BARE_RULES,
     *CONFIG_RULES,
-    *GANG_RULES,
     *CLOUD_RULES,
     *CONTAINER_RULES,
     *EXIT_RULES,
 )
 """Every rule, in the order in which it is asked."""
+_ABOUT_A_PROCESS = tuple(
+    rule
+    for rule in RULES
+    if rule in {*WRAPPER_RULES, *EXIT_RULES}
+    or rule.name in {"mount-dead", "system-oom", "own-architecture", "shared-memory", "out-of-memory-text", "disk-full"}
+)
+"""What a process says before it ends are its own words: a `permission denied` there is its own affair."""
 _OF_QUEUES = frozenset(rule.name for rule in QUEUE_RULES)
+
+
+def _in_its_own_words(message: Message, text: Text) -> bool:
+    return message.where == "containerStatus" and text.token == "error" and message.exit_code is not None  # noqa: S105 a reason
 
 
 def classify(message: Message) -> Finding:
     """What a message means. Always an answer: what no rule knows is `other`, with the raw text kept."""
     text = flatten(message)
     of_kubelet = text.token in _OF_KUBELET
-    for rule in RULES:
+    for rule in _ABOUT_A_PROCESS if _in_its_own_words(message, text) else RULES:
         if of_kubelet and rule.name in _OF_QUEUES:
             continue
         found = rule.judge(text, rule.id)

@@ -117,7 +117,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         ),
         (
             Kind.LOST,
-            r"(?:were|was|is) (?:not ready|unreachable|out of service)|node unregistered|NodeNotReady|network unavailable|not reachable",
+            r"(?<!group )(?<!gang )(?:were|was|is) (?:not ready|unreachable|out of service)|node unregistered|NodeNotReady|network unavailable|not reachable",
         ),
         (Kind.DISK_PRESSURE, r"disk ?pressure|out of disk"),
         (Kind.MEMORY_PRESSURE, r"(?:memory|pid) ?pressure"),
@@ -154,6 +154,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         ),
     )
 )
+_GPU_WORDS = re.compile(r"gpu|nvidia|\bnpu|\bdevices? (?:available|left)", re.IGNORECASE)
 _QUOTA = re.compile(r"\bquotas?\b|elastic-?quota|quotaName|exceedDimensions", re.IGNORECASE)
 _INSUFFICIENT = re.compile(
     r"(?:insufficient|not enough|didn't have enough resources?:|out ?of)\s+([\w.\-/]+(?: memory| cores)?)",
@@ -232,7 +233,7 @@ def classify_reason(text: str, count: int | None) -> Counted:
     for kind, pattern in _KINDS:
         if pattern.search(text):
             return Counted(count, text, kind)
-    return Counted(count, text, Kind.UNKNOWN)
+    return Counted(count, text, Kind.GPU if _GPU_WORDS.search(text) else Kind.UNKNOWN)
 
 
 _TAINT_KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (

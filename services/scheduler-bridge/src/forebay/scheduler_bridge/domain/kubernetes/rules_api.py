@@ -232,6 +232,15 @@ API_RULES: tuple[MessageRule, ...] = (
         weight=20,
     ),
     pattern(
+        "creation-timeout",
+        Cause.TIMEOUT,
+        "the API server did not answer in time; it is tried again",
+        r"error creating: .*(?:request did not complete within|timed? ?out|deadline exceeded)",
+        layer=Layer.JOB_OBJECT,
+        do="nothing: the controller tries again",
+        weight=40,
+    ),
+    pattern(
         "api-unreachable",
         Cause.OTHER,
         "the API server cannot be reached or asks for patience",

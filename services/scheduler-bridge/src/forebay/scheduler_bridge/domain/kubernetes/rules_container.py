@@ -117,6 +117,14 @@ _START = "CreateContainerConfigError CreateContainerError RunContainerError Star
 
 CONFIG_RULES: tuple[MessageRule, ...] = (
     pattern(
+        "disk-full",
+        Cause.EVICTED_DISK,
+        "there is no room on the node's disk",
+        r"no space left on device|disk quota exceeded",
+        code=Reason.NODE_DISK_FULL,
+        weight=25,
+    ),
+    pattern(
         "runtime-race",
         Cause.OTHER,
         "the node's container runtime is busy with an earlier try",
@@ -139,11 +147,20 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
         weight=15,
     ),
     pattern(
+        "own-architecture",
+        Cause.CONFIG,
+        "the program in the image is made for another processor",
+        r"exec format error",
+        code=Reason.COMMAND_NOT_FOUND,
+        do="use an image that is made for the node's processor",
+        weight=15,
+    ),
+    pattern(
         "command-missing",
         Cause.CONFIG,
         "the container's command cannot be executed: {name}",
         r"(?P<name>exec:? \"?[^\"]+\"?: (?:executable file not found in \$path|no such file or directory|permission denied|stat .*no such file))",
-        r"(?P<name>exec format error|executable file not found|no command specified|is a directory: unknown)",
+        r"(?P<name>executable file not found|no command specified|is a directory: unknown)",
         r"(?P<name>starting container process caused.*?(?:not found|no such file|permission denied))",
         r"(?P<name>chdir to cwd .*)",
         code=Reason.COMMAND_NOT_FOUND,
@@ -196,7 +213,7 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
         "crash-loop",
         Cause.CRASH,
         "the container ends soon after each start and is started again",
-        r"back-?off \S*\s*restarting failed container|failed liveness probe|failed startup probe|liveness probe failed|startup probe failed",
+        r"back-?off \S*\s*restarting failed container|with crashloopbackoff|postStart ?hook|failed liveness probe|failed startup probe|liveness probe failed|startup probe failed",
         tokens="CrashLoopBackOff",
         code=Reason.CRASH_LOOP,
         weight=30,
@@ -258,10 +275,19 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
         either=True,
     ),
     pattern(
+        "shared-memory",
+        Cause.CRASH,
+        "a data loader worker touched shared memory that is not there: /dev/shm is too small",
+        r"out of shared memory|\bbus error\b|shared memory \(shm\)",
+        code=Reason.SHM_TOO_SMALL,
+        do="give the pod a memory volume at /dev/shm that is large enough for its data loader workers",
+        weight=28,
+    ),
+    pattern(
         "out-of-memory-text",
         Cause.OOM,
         "the process ran out of memory",
-        r"\bmemoryerror\b|std::bad_alloc|dataloader worker .*killed",
+        r"\bmemoryerror\b|std::bad_alloc|\bout of memory\b|cannot allocate memory|dataloader worker .*killed",
         weight=30,
     ),
     pattern(

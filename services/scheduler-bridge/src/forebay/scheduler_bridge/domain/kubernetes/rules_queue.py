@@ -181,6 +181,7 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
         r"(?P<what>over-?used|exceed(?:s|ed|ing)? (?:the )?(?:queue'?s? )?(?:capability|deserved|quota|limits? of (?:the )?queue).*)",
         r"(?P<what>insufficient (?:unused )?quota.*)",
         r"(?P<what>borrowing limit.* exceeded)",
+        r"(?P<what>(?:not enough|no) (?:queue )?quota.*|queue .{0,60}max(?:imum)? resources?.*)",
         tokens="WaitingForQuota BorrowingLimitReached NonPreemptibleOverQuota OverLimit ExceedsMaxQuota QuotaExceeded Overused",
         weight=35,
         either=True,

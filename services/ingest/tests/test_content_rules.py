@@ -133,7 +133,7 @@ CASES = {
     ),
     "a camera before a robot at rest": Case(
         breaks=all_of(rest(1), show(1, still(1, 10))),
-        told={"LR-VIDEO-008": (1,)},
+        told={"LR-VIDEO-008": (1,), "LR-SIGNAL-007": (1,)},
         outcome="accept_with_warning",
         says="does not move either",
     ),

@@ -25,6 +25,7 @@ from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.pictures import EpisodePictures, PictureWatch, check_frozen, check_same_pictures
 from forebay.ingest.domain.recording import Info
 from forebay.ingest.domain.signals import EpisodeScan
+from forebay.ingest.domain.stored_statistics import EpisodeStatistics
 from forebay.ingest.errors import IngestError
 
 if TYPE_CHECKING:
@@ -35,20 +36,21 @@ Tasks = tuple[dict[int, str] | None, list[Breach]]
 
 def read_tables(
     pool: Decoders, folder: DatasetFolder, info: Info, templates: tuple[PathTemplate, PathTemplate | None]
-) -> tuple[Listing, Tasks]:
-    """Episode table and task table; what kills the decoder is a breach like any other unreadable file."""
+) -> tuple[Listing, Tasks, dict[str, EpisodeStatistics]]:
+    """Episode table, task table and statistics per episode; what kills the decoder is a breach like any other unreadable file."""
     size = sum(size for name, size in folder.files.items() if name.startswith("meta/"))
-    listing, tasks = pool.run(
+    listing, tasks, statistics = pool.run(
         [
             Task(function=decoding.read_episodes, arguments=(folder, info, *templates), size=size),
             Task(function=decoding.read_tasks, arguments=(folder, info), size=size),
+            Task(function=decoding.read_statistics, arguments=(folder, info), size=size),
         ]
     )
     if isinstance(listing, IngestError):
         listing = Listing(episodes=[], breaches=[_unreadable("the episode table", listing)], entries=0, complete=False)
     if isinstance(tasks, IngestError):
         tasks = (None, [_unreadable("the task table", tasks)])
-    return listing, tasks
+    return listing, tasks, {} if isinstance(statistics, IngestError) else statistics
 
 
 def _unreadable(what: str, error: IngestError) -> Breach:

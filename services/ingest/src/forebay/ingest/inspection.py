@@ -100,7 +100,9 @@ class _Inspector:
         templates = self._templates(info)
         if self._is_empty(info):
             return self._finish()
-        table, tasks = read_tables(self._pool, self._folder, info, (templates.data, templates.video))
+        table, tasks, self._episode_statistics = read_tables(
+            self._pool, self._folder, info, (templates.data, templates.video)
+        )
         self._loose = templates.guessed or (bool(info.cameras) and templates.video is None)
         if self._loose:
             self._breaches += check_loose_videos(self._pool, self._folder, self._policy.limits)
@@ -360,6 +362,8 @@ class _Inspector:
                 scans=listed_scans,
                 pictures=[] if self._loose else self._seen.pictures,
                 statistics=self._seen.statistics,
+                episode_statistics=self._episode_statistics,
+                episode_file=lerobot_tables.statistics_of(info),
                 tasks=self._seen.tasks,
                 tasks_file=lerobot_tables.tables_of(info)[1],
                 complete=table.complete and not self._unreadable,
@@ -375,6 +379,7 @@ class _Inspector:
         used = {task for scan in listed_scans.values() for task in scan.tasks}
         counts = structure.Counts(
             listed=table.entries,
+            absent=tuple(n for n in range(min(info.total_episodes, table.entries + 1000)) if n not in known)[:1000],
             declared_frames=sum(episode.length for episode in self._seen.episodes),
             stored_frames=sum(scan.rows for scan in self._scans.values()),
             whole=not self._unreadable,

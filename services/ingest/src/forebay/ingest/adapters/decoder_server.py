@@ -30,6 +30,7 @@ _PRELOADED = (
     "numpy.ma",
     "pyarrow.parquet",
     "av.subtitles.stream",
+    "forebay.ingest.adapters.episode_statistics",
     "forebay.ingest.adapters.image_scans",
     "forebay.ingest.adapters.pyav_video",
     "forebay.ingest.adapters.row_scans",

@@ -19,6 +19,7 @@ from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.pictures import PictureWatch
 from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.domain.signals import EpisodeScan
+from forebay.ingest.domain.stored_statistics import EpisodeStatistics
 from forebay.ingest.errors import UnreadableFileError
 
 if TYPE_CHECKING:
@@ -71,6 +72,13 @@ def read_tasks(folder: DatasetFolder, info: Info, _report: Report) -> tuple[dict
     from forebay.ingest.adapters import lerobot_tables
 
     return lerobot_tables.read_tasks(folder, info)
+
+
+def read_statistics(folder: DatasetFolder, info: Info, _report: Report) -> dict[str, EpisodeStatistics]:
+    """What is stored about single episodes, by feature."""
+    from forebay.ingest.adapters.episode_statistics import read_episode_statistics
+
+    return read_episode_statistics(folder, info)
 
 
 def scan_rows(info: Info, file: DataFile, before: dict[int, EpisodeScan], report: Report) -> FileRows:

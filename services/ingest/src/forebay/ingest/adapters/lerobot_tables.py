@@ -36,6 +36,11 @@ def tables_of(info: Info) -> tuple[str, str]:
     return metadata_tables.EPISODES_FOLDER, metadata_tables.TASKS_FILE
 
 
+def statistics_of(info: Info) -> str:
+    """Where the statistics of single episodes stand."""
+    return lerobot_v2_tables.EPISODE_STATS_FILE if is_v2(info) else metadata_tables.EPISODES_FOLDER
+
+
 def lists_episodes(folder: DatasetFolder, info: Info) -> bool:
     """Whether there is an episode table at all."""
     if is_v2(info):

@@ -6,6 +6,10 @@ import struct
 from pathlib import Path
 
 _MOST_BOXES = 10_000
+_OUTERMOST = frozenset(
+    b"ftyp styp pdin moov moof mfra mdat free skip wide udta meta meco sidx ssix prft emsg uuid PICT pnot imda".split()
+)
+"""Boxes that a file is made of; anything else is no mp4, or damaged."""
 
 
 def what_is_missing(path: Path) -> str | None:
@@ -18,7 +22,7 @@ def what_is_missing(path: Path) -> str | None:
             file.seek(at)
             head = file.read(16)
             length, kind = struct.unpack(">I4s", head[:8])
-            if not kind.isalnum():
+            if kind not in _OUTERMOST:
                 break
             if length == 1 and len(head) == 16:
                 length = struct.unpack(">Q", head[8:16])[0]

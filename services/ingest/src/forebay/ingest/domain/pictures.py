@@ -273,6 +273,31 @@ def check_same_pictures(
     return found
 
 
+def check_same_cameras(seen: Iterable[EpisodePictures], limits: Limits = DEFAULT_LIMITS) -> list[Breach]:
+    """Two cameras that show the same pictures in an episode: one was written twice."""
+    by_episode: dict[tuple[int, str, int], list[EpisodePictures]] = {}
+    for one in seen:
+        if one.frames >= limits.frozen_min_frames:
+            by_episode.setdefault((one.episode, one.digest, one.frames), []).append(one)
+    pairs: dict[tuple[str, ...], list[EpisodePictures]] = {}
+    for ones in by_episode.values():
+        cameras = tuple(sorted({one.camera for one in ones}))
+        if len(cameras) > 1:
+            pairs.setdefault(cameras, []).append(ones[0])
+    return [
+        Breach(
+            rule=rules.SAME_PICTURES,
+            episodes=tuple(sorted(one.episode for one in ones)),
+            feature=cameras[1],
+            file=ones[0].file,
+            expected="pictures of its own for each camera",
+            found=f"the pictures of {cameras[0]}",
+            message=f"{listed(list(cameras))} show the same pictures in episodes {listed([one.episode for one in ones])}",
+        )
+        for cameras, ones in pairs.items()
+    ]
+
+
 def check_stolen(seen: Iterable[EpisodePictures]) -> list[Breach]:
     """First pictures that are the last, or the first, of the episode before."""
     by_camera: dict[str, list[EpisodePictures]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from forebay.ingest.domain.rule import Rule, Severity
 from forebay.ingest.domain.rules_content import (
+    DEAD_STATE,
     FROZEN,
     PICTURE_SIZE,
     REQUEST,
@@ -25,6 +26,7 @@ from forebay.ingest.domain.rules_content import (
 )
 
 __all__ = (
+    "DEAD_STATE",
     "FROZEN",
     "PICTURE_SIZE",
     "REQUEST",

@@ -80,6 +80,14 @@ STATISTICS = Rule(
     why="Training normalises with them; stale ones scale every state and action wrongly.",
     fix="Compute the statistics again. Versions that Forebay writes compute their own.",
 )
+DEAD_STATE = Rule(
+    id="LR-SIGNAL-007",
+    severity="warning",
+    title="live state",
+    question="Does the state change in an episode whose action changes?",
+    why="A recorder that lost the joint sensors goes on writing the last value beside commands that were carried out.",
+    fix="Exclude the episode, or make sure that the robot really stood still.",
+)
 TASK_TABLE = Rule(
     id="LR-TASK-003",
     severity="warning",

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from forebay.ingest.domain import rules
-from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.limits import DEFAULT_LIMITS, Limits
 from forebay.ingest.domain.recording import Feature
 
 Array = npt.NDArray[np.float64]
+NAMES = ("min", "max", "mean", "std")
 _WORDS = {"min": "minimum", "max": "maximum", "mean": "mean", "std": "standard deviation"}
 
 
@@ -114,6 +115,36 @@ def check_statistics(
             message=f"{who}{feature.key}[{dim}]: the stored {_WORDS[name]} is {have_value:.6g}, its {rows.moments.count} rows give {want_value:.6g}",
         )
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeStatistics:
+    """What is stored about one feature in every episode."""
+
+    episodes: tuple[int, ...]
+    values: Array
+    """Of shape (episodes, `NAMES`, width)."""
+
+
+def check_episodes(
+    feature: Feature,
+    stored: EpisodeStatistics,
+    rows_of: Callable[[int], Summary | None],
+    file: str,
+    limits: Limits = DEFAULT_LIMITS,
+) -> list[Breach]:
+    """One breach per feature, which names the first episode whose statistics are not those of its rows."""
+    found: list[Breach] = []
+    for number, episode in enumerate(stored.episodes):
+        rows = rows_of(episode)
+        if rows is not None:
+            entry = dict(zip(NAMES, stored.values[number], strict=True))
+            found += check_statistics(feature, entry, rows, file, limits, episode=episode)
+    if len(found) < 2:
+        return found
+    episodes = tuple(sorted(episode for breach in found for episode in breach.episodes or ()))
+    text = f"{found[0].message} ({len(found)} such episodes: {listed(list(episodes))})"
+    return [replace(found[0], episodes=episodes, message=text)]
 
 
 def _numbers(value: Any, width: int) -> Array | None:

@@ -286,6 +286,8 @@ class Counts:
 
     listed: int
     """Entries of the episode table."""
+    absent: tuple[int, ...] = ()
+    """The first numbers below the declared total that the table does not list."""
     declared_frames: int
     """Sum of their lengths."""
     stored_frames: int
@@ -299,8 +301,9 @@ class Counts:
 
 def check_totals(info: Info, counts: Counts) -> list[Breach]:
     """Totals and splits. More declared than stored, with a trace of the rest, is a partial copy, not a stale file."""
-    if info.total_episodes > counts.listed and _is_partial(counts):
-        missing = listed([*range(counts.listed, min(info.total_episodes, counts.listed + 1000))])
+    partial = counts.stored_frames < info.total_frames or not counts.whole or not counts.listed
+    if info.total_episodes > counts.listed and partial and _is_partial(counts):
+        missing = listed(list(counts.absent))
         return [
             Breach(
                 rule=rules.MISSING_FILE,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from forebay.ingest.domain import names, pictures, rules, splits, stored_statistics
 from forebay.ingest.domain.breach import Breach, listed
@@ -15,6 +16,7 @@ from forebay.ingest.domain.limits import Limits
 from forebay.ingest.domain.pictures import EpisodePictures
 from forebay.ingest.domain.recording import Info
 from forebay.ingest.domain.signals import MOTION_FEATURES, EpisodeScan
+from forebay.ingest.domain.stored_statistics import EpisodeStatistics
 
 _MOVES = 0.02
 """Share of a joint's range in the dataset that counts as moving."""
@@ -30,8 +32,12 @@ class Whole:
     """Of listed episodes."""
     pictures: list[EpisodePictures]
     statistics: Mapping[str, Any] | None
+    episode_statistics: Mapping[str, EpisodeStatistics]
+    """By feature, as far as they can be used."""
     tasks: Mapping[int, str]
     tasks_file: str
+    episode_file: str
+    """Where statistics of single episodes stand."""
     complete: bool
     """Every row that the statistics may have been made from is here."""
     limits: Limits
@@ -47,14 +53,17 @@ def check(whole: Whole) -> list[Breach]:
     found = [
         *names.check_names(whole.info),
         *names.check_task_texts(whole.tasks, whole.tasks_file),
+        *_check_live_state(whole),
         *splits.check_splits(ranges),
         *splits.check_repeated(whole.scans, digests, ranges),
         *pictures.check_frozen(whole.pictures, fps, Motion(whole).moves, whole.limits),
         *pictures.check_same_pictures(whole.pictures, same, whole.limits),
+        *pictures.check_same_cameras(whole.pictures, whole.limits),
         *pictures.check_stolen(whole.pictures),
     ]
     if whole.complete and sum(scan.rows for scan in whole.scans.values()) == whole.info.total_frames:
         found += _check_statistics(whole)
+    found += _check_episode_statistics(whole)
     if whole.request is not None:
         tasks = tuple(
             whole.tasks[n] for n in {t for scan in whole.scans.values() for t in scan.tasks} if n in whole.tasks
@@ -74,6 +83,53 @@ def _check_statistics(whole: Whole) -> list[Breach]:
         rows = stored_statistics.summarise((part.moments, part.low, part.high) for part in parts)
         if rows is not None:
             found += stored_statistics.check_statistics(feature, stored, rows, _STATISTICS_FILES, whole.limits)
+    return found
+
+
+def _check_live_state(whole: Whole) -> list[Breach]:
+    """Episodes in which every value of the state stands still to the last bit, unlike in others, while the action moves."""
+    state, action = MOTION_FEATURES
+    still: list[int] = []
+    moving = 0
+    for episode, scan in whole.scans.items():
+        span, command = _span(scan, state), _span(scan, action)
+        if span is None or len(span) < 2 or scan.rows < whole.limits.frozen_min_frames:
+            continue
+        moving += bool(np.any(span > 0))
+        if not np.any(span) and command is not None and np.any(command > 0):
+            still.append(episode)
+    if not still or not moving:
+        return []
+    return [
+        Breach(
+            rule=rules.DEAD_STATE,
+            episodes=tuple(sorted(still)),
+            feature=state,
+            expected="a state that changes",
+            found="one value in every frame",
+            message=f"{state} holds one value in every frame of episodes {listed(sorted(still))}, while {action} changes",
+        )
+    ]
+
+
+def _span(scan: EpisodeScan, key: str) -> npt.NDArray[np.float64] | None:
+    seen = scan.features.get(key)
+    return None if seen is None or seen.low is None or seen.high is None else seen.high - seen.low
+
+
+def _check_episode_statistics(whole: Whole) -> list[Breach]:
+    found: list[Breach] = []
+    for feature in whole.info.row_features:
+        stored = whole.episode_statistics.get(feature.key)
+        if stored is None:
+            continue
+
+        def rows_of(episode: int, key: str = feature.key) -> stored_statistics.Summary | None:
+            scan = whole.scans.get(episode)
+            part = None if scan is None else scan.features.get(key)
+            return None if part is None else stored_statistics.summarise([(part.moments, part.low, part.high)])
+
+        found += stored_statistics.check_episodes(feature, stored, rows_of, whole.episode_file, whole.limits)
     return found
 
 

@@ -14,7 +14,7 @@ DATASET ?=
 ARGS ?=
 KILLS ?= 1000
 
-.PHONY: help setup demo test test-cluster verify format generate chaos bench-bus bench-rebuild bench-ingest bench-registry picture clean
+.PHONY: help setup demo test test-cluster verify format generate chaos bench-bus bench-rebuild bench-ingest bench-registry bench-cache picture clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'

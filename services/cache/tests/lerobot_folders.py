@@ -26,12 +26,12 @@ def write_video(path: Path, frames: int, *, codec: Codec = "h264", options: dict
     random = np.random.default_rng(frames)
     with av.open(str(path), "w", format="mp4", options=options or {}) as container:
         stream: Any = container.add_stream(_ENCODERS[codec], rate=FPS)
-        stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
+        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
         stream.gop_size = 6
         if codec == "h264":
-            stream.options = {"bf": "2", "g": "6"}
+            stream.options = {"bf": "2", "g": "6", "preset": "veryfast"}
         for _ in range(frames):
-            picture = random.integers(0, 255, (120, 160, 3), dtype=np.uint8)
+            picture = random.integers(0, 255, (96, 128, 3), dtype=np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode(None))
 
@@ -81,7 +81,7 @@ def _info(root: Path, version: str, **paths: str) -> None:
     features |= {
         name: {"dtype": "int64", "shape": [1]} for name in ("frame_index", "episode_index", "index", "task_index")
     }
-    features |= {key: {"dtype": "video", "shape": [120, 160, 3]} for key in (FRONT, WRIST)}
+    features |= {key: {"dtype": "video", "shape": [96, 128, 3]} for key in (FRONT, WRIST)}
     info = {
         "codebase_version": version,
         "fps": FPS,

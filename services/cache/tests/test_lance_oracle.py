@@ -223,7 +223,7 @@ def pages(table: Path, kind: str, rows: str | None) -> list[tuple[str, tuple[Byt
                     firsts = [sum(page.rows for page in column[:number]) for number in range(len(column))]
                     spans = zip(firsts, column, strict=True)
                     picked = [page for first, page in spans if rows is None or (first < 100 and first + page.rows > 50)]
-                    found += [(path, page.buffers) for page in picked[:3] if page.buffers]
+                    found += [(path, page.buffers) for page in picked[:2] if page.buffers]
     return found
 
 

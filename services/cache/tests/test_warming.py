@@ -13,7 +13,7 @@ from forebay.cache.domain.documents import LOCAL_NODE, Plan
 from forebay.cache.domain.plan import ReadPlan, planned_file
 from forebay.cache.domain.pool_facts import CacheDisk
 from forebay.cache.errors import OriginError
-from forebay.cache.workers.pool_watch import PoolWatch, ready_plans
+from forebay.cache.workers.pool_watch import PoolWatch, at_start
 from forebay.cache.workers.warming import Warming, WarmingSettings
 from forebay.contracts.parts import Part
 from forebay.contracts.reasons import Reason
@@ -36,7 +36,7 @@ from forebay.runtime.stores.sqlite import SqliteStore
 
 from tests.eventually import eventually
 
-from .builders import pinned, released
+from .builders import NOON, pinned, released
 from .by_hand import Cache, Unreliable
 from .version_roots import write_version
 
@@ -252,12 +252,17 @@ async def test_the_watch_says_what_will_hurt(tmp_path: Path, pool: Unreliable) -
     await store.close()
 
 
-async def test_ready_plans_are_looked_at_when_the_service_starts(
-    tmp_path: Path, folder: Path, pool: Unreliable
-) -> None:
-    """The disk decides, not memory: what was lost while the service was away is found by the check at start."""
+async def test_everything_is_taken_up_when_the_service_starts(tmp_path: Path, folder: Path, pool: Unreliable) -> None:
+    """The disk decides, not memory: ready plans are looked at, wanted ones that are not ready are gone on with."""
     cache = Cache(tmp_path, pool.choose)
     await cache.submit("train-1", pinned(folder))
-    (ready,) = ready_plans(cache.log.state, LOCAL_NODE)
-    assert ready.key == cache.plan().key
-    assert ready_plans(cache.log.state, "gpu-node-2") == []
+    await cache.planned("train-2", pinned(folder, columns=("action",)))
+    check, alarm = sorted(at_start(cache.log.state, LOCAL_NODE, NOON), key=lambda one: type(one).__name__, reverse=True)
+    assert isinstance(check, Work)
+    assert isinstance(alarm, Deadline)
+    assert (check.kind, alarm.condition, alarm.at) == ("check", "retry", NOON)
+    passed = DeadlinePassed(part="cache", entity=alarm.entity, condition=alarm.condition, deadline=alarm.at)
+    (warm, _) = cache.log.say(passed)
+    assert isinstance(warm, Work)
+    assert warm.kind == "warm"
+    assert len(at_start(cache.log.state, "gpu-node-2", NOON)) == 2

@@ -1,7 +1,8 @@
-"""Companion: looks at the pool at start and every half minute, and at ready plans at start.
+"""Companion: looks at the pool at start and every half minute, and at every plan at start.
 
 The disk decides, not memory: after a restart everything that was ready is looked at
-before anybody relies on it for long. What will hurt is said before it does, in the log,
+before anybody relies on it for long, and whatever is wanted and not ready is taken up
+again. What will hurt is said before it does, in the log,
 in `health` and, by `CachePoolSeen`, in `forebay cache list`.
 """
 
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import UTC, datetime
 
-from forebay.cache.domain.decide import CHECK
+from forebay.cache.domain.decide import CHECK, RETRY
 from forebay.cache.domain.documents import READY, Plan, PoolState
 from forebay.cache.domain.pool_facts import Concern, PoolFacts, concerns
 from forebay.cache.errors import PoolError
@@ -18,7 +20,7 @@ from forebay.cache.ports import Pool
 from forebay.contracts.identifiers import CLUSTER_PROJECT
 from forebay.contracts.v1.cache import CachePoolSeen, PoolConcern
 from forebay.runtime.companion import Company
-from forebay.runtime.machine import Emit, Work
+from forebay.runtime.machine import Action, Deadline, Emit, Work
 from forebay.runtime.state import State
 
 _log = logging.getLogger(__name__)
@@ -42,8 +44,8 @@ class PoolWatch:
     async def run(self, company: Company) -> None:
         """Watch until cancelled."""
         company.probe("warnings", self.warnings)
-        ready = await company.read(lambda state: ready_plans(state, self._node))
-        await company.say(*(Work(kind=CHECK, key=plan.key, project=plan.project, again=True) for plan in ready))
+        now = datetime.now(UTC)
+        await company.say(*await company.read(lambda state: at_start(state, self._node, now)))
         while True:
             await self.look(company)
             await asyncio.sleep(self._every_s)
@@ -98,7 +100,13 @@ def _seen(node: str, facts: PoolFacts, found: tuple[Concern, ...]) -> CachePoolS
     )
 
 
-def ready_plans(state: State, node: str) -> list[Plan]:
-    """Plans whose blocks can be looked at."""
-    live = state.find(Plan, "live", "live")
-    return [plan for plan in live if plan.on(node).state == READY and plan.on(node).proof == "blocks"]
+def at_start(state: State, node: str, now: datetime) -> list[Action]:
+    """A look at each ready plan whose blocks can be seen, and an alarm for each that is wanted and not ready."""
+    actions: list[Action] = []
+    for plan in state.find(Plan, "live", "live"):
+        warmth = plan.on(node)
+        if warmth.state == READY and warmth.proof == "blocks":
+            actions.append(Work(kind=CHECK, key=plan.key, project=plan.project, again=True))
+        elif warmth.state != READY and plan.wanted:
+            actions.append(Deadline(project=plan.project, entity=plan.id, condition=RETRY, at=now))
+    return actions

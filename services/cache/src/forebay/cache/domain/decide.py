@@ -26,6 +26,7 @@ from forebay.cache.domain.documents import (
     Job,
     Plan,
     Policy,
+    Warmth,
     Wish,
     place,
     series,
@@ -149,7 +150,7 @@ class Cache:
         warmth = plan.on(self.node)
         if warmth.state == READY:
             return
-        if warmth.state in CLAIMING and warmth.reason != Reason.CANCELLED.value:
+        if _has_room(warmth):
             yield from _warm(plan, now)
             return
         yield from self._claim(state, pending, [plan], now)
@@ -162,7 +163,9 @@ class Cache:
 
     def _waits_for_room(self, plan: Plan) -> bool:
         warmth = plan.on(self.node)
-        return warmth.state not in {*CLAIMING, FAILED} or warmth.reason == Reason.CACHE_OVER_BUDGET.value
+        if warmth.state == FAILED:
+            return warmth.reason == Reason.CACHE_OVER_BUDGET.value
+        return not _has_room(warmth)
 
     def _claim(
         self, state: State, pending: Pending, plans: list[Plan], now: datetime, *, again: bool = False
@@ -264,7 +267,7 @@ class Cache:
                 yield self._failed(plan, Reason(warmth.reason or Reason.CACHE_PARTIAL), message)
         elif body.condition == RETRY and plan.wanted and warmth.state in {RESERVED, LOST}:
             yield from _warm(plan, recorded.stored_at)
-        elif body.condition == RETRY and plan.wanted and warmth.state not in CLAIMING:
+        elif body.condition == RETRY and plan.wanted and not _has_room(warmth):
             yield from self._claim(state, pending, [plan], recorded.stored_at)
 
     def _maybe_expired(self, state: State, plan: Plan, now: datetime) -> Iterator[Action]:
@@ -355,6 +358,11 @@ def evict_work(state: State, node: str, victims: list[str], why: str, key: str) 
     return Work(
         kind=EVICT, key=key, project=project, payload={"victims": victims, "keep": keep, "why": why}, again=True
     )
+
+
+def _has_room(warmth: Warmth) -> bool:
+    """Whether room is reserved for a plan that is wanted."""
+    return warmth.state in CLAIMING and warmth.reason != Reason.CANCELLED.value
 
 
 def _recheck(plan: Plan, now: datetime) -> Deadline:

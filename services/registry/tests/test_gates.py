@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from forebay.contracts.v1.models import ModelReleased
+from forebay.contracts.v1.models import ModelReleased, ReleasePolicySet
 from forebay.registry.domain.gates import check, policy_of
 from forebay.runtime.errors import Refused
 
-from services.registry.tests.histories import Registry, trained
+from services.registry.tests.histories import Registry, fold, trained
 
 
 def one(rule: dict[str, Any], metrics: dict[str, float], live: dict[str, float] | None = None) -> tuple[bool, str]:
@@ -111,3 +111,103 @@ class TestRelease:
         with pytest.raises(Refused) as refused:
             registry.command("model-release", model="reach", number=2, channel="canary", policy={"rules": "all"})
         assert refused.value.code == "bad-policy"
+
+
+class TestKeptPolicies:
+    """What a channel asks for is kept in the log: every release meets it, without being told again."""
+
+    def keep(self, registry: Registry, model: str | None = None, **more: Any) -> dict[str, Any]:
+        args = {"channel": "production", "policy": POLICY, "reason": "robots on the floor"} | more
+        return registry.command("model-policy", **args | ({} if model is None else {"model": model}))
+
+    @pytest.mark.parametrize("model", [None, "reach"])
+    def test_holds_without_being_said_again(self, registry: Registry, model: str | None) -> None:
+        """Of the project or of the model: a release that breaks it is refused; other channels ask for nothing."""
+        assert self.keep(registry, model)["number"] == 1
+        with pytest.raises(Refused) as refused:
+            registry.command("model-release", model="reach", number=2, channel="production")
+        assert refused.value.code == "gate-failed"
+        assert registry.command("model-release", model="reach", number=2, channel="canary")["gate"] is None
+
+    def test_of_another_model(self, registry: Registry) -> None:
+        """A model's own policy is nobody else's."""
+        self.keep(registry, "other")
+        assert registry.command("model-release", model="reach", number=2, channel="production")["gate"] is None
+
+    def test_all_hold_together(self, registry: Registry) -> None:
+        """The project's rules, the model's and those given with the release: a softer file opens nothing."""
+        self.keep(registry)
+        self.keep(registry, "reach", policy={"rules": [{"metric": "collisions", "at_most": 0}]})
+        soft = {"rules": [{"metric": "success", "at_least": 0.1}]}
+        with pytest.raises(Refused) as refused:
+            registry.command("model-release", model="reach", number=2, channel="production", policy=soft)
+        assert [one["metric"] for one in refused.value.details["gate"]] == [
+            "success",
+            "success",
+            "collisions",
+            "success",
+        ]
+        assert [one["passed"] for one in refused.value.details["gate"]] == [True, False, False, True]
+
+    def test_forced_and_rolled_back(self, registry: Registry) -> None:
+        """A reason on record opens it; the way back needs none."""
+        self.keep(registry)
+        registry.command("model-release", model="reach", number=2, channel="production", forced_reason="cups")
+        assert registry.command("model-release", model="reach", channel="production", rollback=True, reason="worse")
+
+    def test_retiring_asks_for_nothing(self, registry: Registry) -> None:
+        """What nobody uses any more must go without metrics."""
+        self.keep(registry)
+        assert registry.command("model-release", model="reach", number=2, channel="retired")["gate"] is None
+        with pytest.raises(Refused):
+            self.keep(registry, channel="retired")
+
+    def test_who_and_why(self, registry: Registry) -> None:
+        """It is an event with who and why; the last one counts, the same one again is none, removing is one too."""
+        self.keep(registry)
+        assert self.keep(registry)["already"] is True
+        softer = {"rules": [{"metric": "success", "at_least": 0.6}]}
+        assert self.keep(registry, policy=softer, reason="only one robot")["number"] == 2
+        said = [one.body for one in registry.said if isinstance(one.body, ReleasePolicySet)]
+        assert [(one.number, one.reason, bool(one.by)) for one in said] == [
+            (1, "robots on the floor", True),
+            (2, "only one robot", True),
+        ]
+        (kept,) = registry.ask("policies")["policies"]
+        assert (kept["number"], kept["reason"], kept["rules"][0]["words"]) == (2, "only one robot", ">= 0.6")
+        assert registry.command("model-release", model="reach", number=2, channel="production")["gate"][0]["passed"]
+        removed = registry.command("model-policy", channel="production", remove=True, reason="over")
+        assert (removed["number"], removed["rules"]) == (3, [])
+        assert registry.ask("policies")["policies"][0]["rules"] == []
+        assert not [one for one in registry.ask("contradictions")["contradictions"] if "gate" in one["subject"]]
+
+    def test_as_it_was(self, registry: Registry) -> None:
+        """The policy of a day in the past is still known."""
+        self.keep(registry)
+        then = len(registry.said)
+        registry.command("model-policy", channel="production", remove=True, reason="over")
+        assert len(registry.ask("policies", as_of=then)["policies"][0]["rules"]) == 2
+
+    def test_any_order(self, registry: Registry) -> None:
+        """Heard in another order the same policy holds."""
+        self.keep(registry)
+        self.keep(registry, policy={"rules": [{"metric": "success", "at_least": 0.6}]})
+        other = Registry(state=fold(reversed(registry.said)))
+        assert other.ask("policies")["policies"] == registry.ask("policies")["policies"]
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            {"policy": {"rules": []}},
+            {"policy": None},
+            {"remove": True},
+            {"channel": "staging"},
+            {"reason": " "},
+            {"model": "reach@v1"},
+            {"policy": {"rules": [{"metric": "s", "at_least": float(one)} for one in range(51)]}},
+        ],
+    )
+    def test_refused(self, registry: Registry, args: dict[str, Any]) -> None:
+        """A policy that says nothing, or with a mistake in it, is not kept."""
+        with pytest.raises(Refused):
+            self.keep(registry, **args)

@@ -185,6 +185,7 @@ EVENTS: tuple[EventSpec, ...] = (
     _row(models.ModelVersionRegistered, _R, "model.version-registered", "model", "`forebay model register`"),
     _row(models.EvaluationRecorded, _R, "model.evaluated", "model", "`forebay model evaluate`"),
     _row(models.ModelReleased, _R, "model.released", "model", "`forebay model release`"),
+    _row(models.ReleasePolicySet, _R, "model.policy-set", "channel", "`forebay model policy --set`"),
     _row(models.ModelRolledBack, _R, "model.rolled-back", "model", "`forebay model release --rollback`"),
     _row(
         models.LineageContradictionFound,

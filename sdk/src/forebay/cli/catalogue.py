@@ -118,7 +118,7 @@ PROVIDERS: tuple[Provider, ...] = (
         name="models",
         panel=_MODELS,
         module="forebay.cli.models",
-        commands={"model": "Register, evaluate, release and list models."},
+        commands={"model": "Register, evaluate, release and list models; what a release must meet."},
     ),
     Provider(
         name="lineage",

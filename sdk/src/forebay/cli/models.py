@@ -1,4 +1,4 @@
-"""`forebay model register|evaluate|release|list`."""
+"""`forebay model register|evaluate|policy|release|list`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ _PENDING = frozenset({"verification-pending", "not-stored-yet", "catching-up", "
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Register, evaluate, release and list models.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Register, evaluate, release and list models; what a release must meet.", no_args_is_help=True
+    )
     group.command("register", epilog="Example: forebay model register reach-policy --job reach")(register_model)
     group.command("evaluate", epilog="Example: forebay model evaluate reach-policy@v1 --metrics eval.json")(evaluate)
+    group.command("policy", epilog="Example: forebay model policy --channel production --set gate.yaml --reason pilot")(
+        policy
+    )
     group.command("release", epilog="Example: forebay model release reach-policy@v1 --channel production")(release)
     group.command("list", epilog="Example: forebay model list")(list_models)
     app.add_typer(group, name="model")
@@ -81,7 +86,9 @@ def release(
     *,
     channel: Annotated[str, typer.Option("--channel", "-c", help="candidate, canary, production or retired.")],
     number: Annotated[int | None, typer.Option(help="Version number; default: the latest.")] = None,
-    policy: Annotated[Path | None, typer.Option(help="YAML file of rules that its metrics must meet.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="YAML file of rules that its metrics must meet, beside those that are kept.")
+    ] = None,
     expect: Annotated[str | None, typer.Option(help="Only if the channel names this version now (v3, none).")] = None,
     force: Annotated[str | None, typer.Option(help="Release without evaluation or against the policy; why.")] = None,
     rollback: Annotated[bool, typer.Option("--rollback", help="Go back to what the channel named before.")] = False,
@@ -107,6 +114,47 @@ def release(
     for one in result.get("gate") or ():
         mark = "[green]✓[/]" if one["passed"] else "[red]✗[/]"
         out.print(f"  {mark} {escape(one['metric'])} {escape(one['rule'])}: {escape(one['message'])}")
+
+
+def policy(
+    model: Annotated[str | None, typer.Argument(help="NAME of a model; default: every model of the project.")] = None,
+    *,
+    channel: Annotated[
+        str | None, typer.Option("--channel", "-c", help="candidate, canary or production; to set or remove one.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--set", help="YAML file of rules.", metavar="FILE")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Ask for nothing any more.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why; kept with who did it.")] = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what channels ask of a release, or set it. Every later release must meet it, without --policy."""
+    place = find_place(project)
+    if file is not None or remove:
+        if channel is None or not reason or (file is not None and remove):
+            msg = "to change a policy write --channel, --reason and one of --set FILE and --remove"
+            raise typer.BadParameter(msg)
+        args: dict[str, Any] = {"channel": channel, "reason": reason}
+        args |= {"remove": True} if file is None else {"policy": read_policy(file)}
+        command(place, "model-policy", args, keep={} if model is None else {"model": model})
+    found: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = place.ask("registry", "policies", {"after": after} if after else {})
+        found += [
+            one for one in page["policies"] if model in {None, one["model"]} and channel in {None, one["channel"]}
+        ]
+        after = page["after"]
+    if as_json:
+        print_json({"project": place.project, "policies": found})
+        return
+    table = plain_table("model", "channel", "rules", "by", "reason")
+    for one in found:
+        rules = "; ".join(f"{rule['metric']} {rule['words']}" for rule in one["rules"]) or "none"
+        table.add_row(one["model"] or "every model", one["channel"], escape(rules), one["by"], escape(one["reason"]))
+    console().print(
+        table if found else "no channel asks for anything; forebay model policy --channel production --set FILE"
+    )
 
 
 def list_models(project: Project = None, as_json: AsJson = False) -> None:

@@ -160,6 +160,29 @@ class GateResult(Value):
     message: str
 
 
+class PolicyRule(Value):
+    """One metric and its bound; with `compared_with` the bound is added to that channel's own value."""
+
+    metric: str
+    at_least: float | None = None
+    at_most: float | None = None
+    compared_with: Literal["candidate", "canary", "production"] | None = None
+
+
+class ReleasePolicySet(EventBody):
+    """From now on a channel takes only versions that meet these rules; without rules, it asks for none."""
+
+    event: ClassVar[str] = "ReleasePolicySet"
+    channel: Channel
+    model: Name | None = None
+    """The model it holds for; None: every model of the project. Both hold where both are set."""
+    rules: tuple[PolicyRule, ...] = ()
+    number: int = Field(ge=1)
+    """How many times this policy has been set, this one included: its order, without any clock."""
+    reason: str
+    by: str
+
+
 class ModelReleased(EventBody):
     """A channel points at a model version from now on."""
 

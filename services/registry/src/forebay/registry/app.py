@@ -8,6 +8,7 @@ from forebay.registry.adapters.file_episode_lists import FileEpisodeLists
 from forebay.registry.commands.checkpoint_import import checkpoint_import
 from forebay.registry.commands.model_releases import model_release
 from forebay.registry.commands.model_versions import model_evaluate, model_register
+from forebay.registry.commands.release_policy import model_policy
 from forebay.registry.commands.resume_point import resume_point
 from forebay.registry.domain.decide import VERIFY, conflict, decide
 from forebay.registry.domain.evolve import FOLD_VERSION, READS, evolve
@@ -20,6 +21,7 @@ from forebay.registry.questions.history import history
 from forebay.registry.questions.impact import impact
 from forebay.registry.questions.lineage import lineage
 from forebay.registry.questions.models import model, models
+from forebay.registry.questions.policies import policies
 from forebay.registry.questions.resume_preview import resume_preview
 from forebay.registry.questions.search import search
 from forebay.registry.settings import RegistrySettings
@@ -50,11 +52,13 @@ def definition(lists: EpisodeLists | None = None, artefacts: Artefacts | None = 
             "model-register": model_register,
             "model-evaluate": model_evaluate,
             "model-release": model_release,
+            "model-policy": model_policy,
         },
         questions={
             "lineage": lineage(episodes),
             "impact": impact(episodes),
             "models": models,
+            "policies": policies,
             "model": model,
             "contradictions": contradictions,
             "audit": audit(episodes, files),

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
+
 from forebay.contracts.identifiers import content_digest
 from forebay.contracts.v1.models import Channel, GateResult, ModelReleased, ModelRolledBack
 from forebay.registry.domain.contradictions import within
-from forebay.registry.domain.gates import Policy, check, failed, policy_of
+from forebay.registry.domain.gates import Policy, check, failed, in_force, policy_of
 from forebay.registry.domain.graph import get
 from forebay.registry.domain.names import CHANNELS
 from forebay.registry.domain.nodes import MODEL, Node, local_id, model_id, name_and_number, release_id
@@ -30,7 +32,7 @@ _LIVE = ("canary", "production")
 
 def model_release(state: State, pending: Pending, request: Request) -> Outcome:
     """Args {model, channel, number?, forced_reason?, previous?, policy?} or {model, channel, rollback: true, reason, number?}."""
-    project, name, channel = request.project, text(request, "model"), _channel(request)
+    project, name, channel = request.project, text(request, "model"), channel_in(request)
     name = name.removeprefix(f"{MODEL}:")
     _refuse_while_moving(pending, project, name, channel)
     if flag(request, "rollback"):
@@ -47,7 +49,7 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
     forced = optional_text(request, "forced_reason")
     evaluation = latest_evaluation(evaluations_of(state, project, model))
     _refuse_broken(state, project, model)
-    policy = _policy(request)
+    policy = None if channel == "retired" else in_force(state, project, name, channel, policy_in(request))
     gate = None if policy is None else check(policy, shown(evaluation, "metrics", {}), _live(state, project, name))
     if forced is None:
         _refuse_without_grounds(state, project, model, channel, evaluated=evaluation is not None)
@@ -62,7 +64,7 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
         evaluation=None if evaluation is None else local_id(evaluation.id),
         forced_reason=forced,
         gate=gate,
-        policy_sha256=None if policy is None else content_digest(request.args["policy"]),
+        policy_sha256=None if policy is None else content_digest(msgspec.to_builtins(policy)),
         by=request.by,
     )
     emit = Emit(project=project, body=body, dedupe=(name, channel, now.move + 1))
@@ -72,7 +74,8 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
     return Outcome(result=result | said, actions=(emit,))
 
 
-def _policy(request: Request) -> Policy | None:
+def policy_in(request: Request) -> Policy | None:
+    """The policy that a request brings along."""
     if request.args.get("policy") is None:
         return None
     try:
@@ -111,7 +114,7 @@ def _refuse_while_moving(pending: Pending, project: str, name: str, channel: str
         raise Refused("not-stored-yet", f"{name}@{channel} is being moved", "ask again in a moment")
 
 
-def _channel(request: Request) -> Channel:
+def channel_in(request: Request) -> Channel:
     channel = text(request, "channel")
     if channel not in CHANNELS:
         raise Refused("bad-channel", f"{channel!r} is no channel", f"channels are {', '.join(CHANNELS)}")

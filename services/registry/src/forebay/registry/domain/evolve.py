@@ -51,7 +51,7 @@ from forebay.registry.domain.relations import UPLOADED_IN
 from forebay.registry.domain.statements import STATEMENTS
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
 SKEW_LIMIT = timedelta(minutes=5)

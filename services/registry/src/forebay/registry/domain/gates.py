@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import msgspec
 
 from forebay.contracts.v1.models import GateResult
+from forebay.registry.domain.graph import get
+from forebay.registry.domain.nodes import Fact, gate_id
+from forebay.runtime.state import State
 
+_WRITTEN = 50
+_MOST = 3 * _WRITTEN
+"""The project's, the model's, and those given with a release."""
 Metrics = Mapping[str, float]
 Compared = Literal["candidate", "canary", "production"]
 
@@ -45,16 +52,59 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.rules) <= 50:
-            raise ValueError(f"a policy has 1 to 50 rules, not {len(self.rules)}")
+        if not 1 <= len(self.rules) <= _MOST:
+            raise ValueError(f"a policy has 1 to {_MOST} rules, not {len(self.rules)}")
 
 
 def policy_of(value: object) -> Policy:
-    """Read a policy; raises ValueError with what does not fit."""
+    """Read a policy as a person wrote it; raises ValueError with what does not fit."""
     try:
-        return msgspec.convert(value, Policy)
+        policy = msgspec.convert(value, Policy)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+    if len(policy.rules) > _WRITTEN:
+        raise ValueError(f"a policy has 1 to {_WRITTEN} rules, not {len(policy.rules)}")
+    return policy
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A policy as it is kept: its rules, how often it was set, and the event that said so last."""
+
+    rules: tuple[Rule, ...]
+    number: int
+    reason: str
+    by: str
+    event: str
+
+
+def kept(state: State, project: str, model: str | None, channel: str) -> Kept | None:
+    """What a channel asks for, of one model or (None) of every one; None when nobody ever set it."""
+    node = get(state, project, gate_id(model, channel))
+    if node is None:
+        return None
+    last = max(node.facts, key=lambda fact: (_number(fact), fact.event))
+    rules = msgspec.convert(last.values["rules"], tuple[Rule, ...])
+    return Kept(rules, _number(last), last.values["reason"], last.values["by"], last.event)
+
+
+def _number(fact: Fact) -> int:
+    return int(fact.values["number"])
+
+
+def in_force(state: State, project: str, model: str, channel: str, given: Policy | None) -> Policy | None:
+    """Every rule that a release must meet: the project's, the model's, and those given with it."""
+    stored = (kept(state, project, scope, channel) for scope in (None, model))
+    rules = [rule for one in stored if one is not None for rule in one.rules]
+    rules += [rule for rule in (given.rules if given is not None else ()) if rule not in rules]
+    return Policy(rules=tuple(rules)) if rules else None
+
+
+def rule_json(rule: Rule) -> dict[str, Any]:
+    """A rule as a person wrote it, and as a sentence."""
+    bound = {"at_least": rule.at_least, "at_most": rule.at_most, "compared_with": rule.compared_with}
+    written = {name: value for name, value in bound.items() if value is not None}
+    return {"metric": rule.metric, **written, "words": rule.words}
 
 
 def check(policy: Policy, metrics: Metrics, live: Mapping[str, Metrics | None]) -> tuple[GateResult, ...]:

@@ -11,6 +11,7 @@ from forebay.registry.domain.nodes import (
     EVALUATION,
     Link,
     attempt_id,
+    gate_id,
     job_id,
     model_id,
     release_id,
@@ -26,6 +27,7 @@ from forebay.registry.domain.relations import (
     WRITTEN_BY,
     Statement,
     known,
+    plain,
 )
 
 
@@ -142,6 +144,16 @@ def released(body: models.ModelReleased) -> list[Statement]:
     if body.evaluation is not None:
         parents.append((JUSTIFIED_BY, f"{EVALUATION}:{body.evaluation}"))
     return [(release_id(body.model, body.channel, body.move or 0), values, tuple(parents))]
+
+
+def policy_set(body: models.ReleasePolicySet) -> list[Statement]:
+    values = {
+        "number": body.number,
+        "rules": [plain(rule) for rule in body.rules],
+        "reason": body.reason,
+        "by": body.by,
+    }
+    return [(gate_id(body.model, body.channel), values, ())]
 
 
 def rolled_back(body: models.ModelRolledBack) -> list[Statement]:

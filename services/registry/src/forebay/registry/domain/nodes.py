@@ -235,6 +235,11 @@ def release_id(model: str, channel: str, move: int) -> str:
     return f"{RELEASE}:{model}@{channel}/{move}"
 
 
+def gate_id(model: str | None, channel: str) -> str:
+    """The release policy of a channel: of one model, or of every model of the project (`gate:*@production`)."""
+    return f"gate:{model or '*'}@{channel}"
+
+
 def place_id(uri: str) -> str:
     """The pseudo-node of a folder: its children are the saves that were written there."""
     return f"place:{stable_id(uri)}"

@@ -47,6 +47,7 @@ STATEMENTS: dict[type[EventBody], Callable[[Any], list[Statement]]] = {
     jobs.JobCancelled: job_statements.job_cancelled,
     models.ModelVersionRegistered: model_statements.model_registered,
     models.EvaluationRecorded: model_statements.evaluated,
+    models.ReleasePolicySet: model_statements.policy_set,
     models.ModelReleased: model_statements.released,
     models.ModelRolledBack: model_statements.rolled_back,
     models.LineageContradictionFound: model_statements.contradiction,
@@ -64,6 +65,7 @@ REPEATABLE = frozenset(
         "PodScheduled",
         "CachePlanned",
         "EpisodeWithdrawn",
+        "ReleasePolicySet",
     }
 )
 """Events that may happen to one node many times: their values are a history, not one field."""

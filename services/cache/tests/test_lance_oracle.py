@@ -138,6 +138,28 @@ def test_a_clone_needs_its_own_files_and_the_sources(tmp_path: Path, version: ta
     assert_same_in_place(branch, tmp_path / "pool", ["vectors"])
 
 
+@pytest.mark.parametrize("is_root", [True, False], ids=["a table of its own", "a bare folder"])
+def test_files_in_another_base(tmp_path: Path, is_root: bool) -> None:  # noqa: FBT001 a parameter of the test
+    """Data files that a table keeps in another declared place are planned there."""
+    table, base = tmp_path / "pool" / "frames.lance", tmp_path / "pool" / "fast"
+    base.mkdir(parents=True)
+    bases = [lance.DatasetBasePath(str(base), name="fast", is_dataset_root=is_root)]
+    lance.write_dataset(table_of(["texts", "vectors"], 200), table, initial_bases=bases, target_bases=["fast"])
+    lance.write_dataset(table_of(["texts", "vectors"], 200, first=200), table, mode="append")
+    lance.dataset(str(table)).delete("index % 5 = 1")
+    assert any(file.path.startswith("../fast/") for file in plan_of(table, ["texts"], None))
+    assert_same_in_place(table, tmp_path / "pool", ["texts"])
+
+
+def test_one_leaf_of_a_list_of_structs(tmp_path: Path) -> None:
+    """A leaf inside a list is planned without its siblings, with or without the list's items in its name."""
+    table = tmp_path / "frames.lance"
+    lance.write_dataset(table_of(["lists_of_structs", "embeddings"], 3000), table)
+    (whole, leaf, item) = (plan_of(table, [f"lists_of_structs{rest}"], None) for rest in ("", ".label", ".item.label"))
+    assert leaf == item
+    assert sum(file.planned_bytes for file in leaf) < sum(file.planned_bytes for file in whole)
+
+
 def assert_same_in_place(table: Path, pool: Path, columns: list[str]) -> None:
     expected = read(table, columns, None)
     zero_in_place(table, pool, plan_of(table, columns, None))

@@ -63,6 +63,8 @@ class _Field:
     """One node of the table's schema, flattened."""
 
     name: str
+    short: str
+    """The name without the nodes that only stand for "an item of the list"."""
     top: str
     family: frozenset[int]
     """Ids of the node, its ancestors and everything below it: all it takes to read it."""
@@ -105,7 +107,10 @@ class LanceTable:
         if wanted in self._fields:
             return wanted
         plain = wanted.replace(".", "_")
-        return next((name for name in self._fields if name.replace(".", "_") == plain), None)
+        spelled = (
+            name for name, one in self._fields.items() if plain in {name.replace(".", "_"), one.short.replace(".", "_")}
+        )
+        return next(spelled, None)
 
     def resolve(self, wanted: str) -> str:
         found = self.find_column(wanted)
@@ -341,6 +346,7 @@ def _flatten(fields: Iterable[SchemaField], table: str, limit: int) -> Iterator[
         nested = len(chain) > 1
         yield _Field(
             name=".".join(one.name for one in chain),
+            short=".".join(one.name for one in chain if one.parent < 0 or not _is_list(known[one.parent])),
             top=chain[0].name,
             family=frozenset(one.id for one in (*chain, *under)),
             blob=field.blob and not nested,
@@ -376,6 +382,10 @@ def _eager(leaf: SchemaField, known: Mapping[int, SchemaField], below: Mapping[i
         found.append(parent)
         parent = known[parent].parent
     return found
+
+
+def _is_list(field: SchemaField) -> bool:
+    return field.logical_type.startswith(("list", "large_list"))
 
 
 def _is_narrow(logical: str, limit: int) -> bool:

@@ -45,10 +45,10 @@ def test_programs_have_names_of_their_own() -> None:
 
 def test_kueues_own_objects_are_made_to_fit(tmp_path: Path) -> None:
     """Definitions come first; the pod has our image, is not root by number, and waits for no certificate."""
-    pod = {
-        "securityContext": {"runAsNonRoot": True},
-        "containers": [{"image": "there", "readinessProbe": {}, "livenessProbe": {}}],
-    }
+    manager = {"image": "there", "readinessProbe": {}, "livenessProbe": {}, "volumeMounts": []}
+    volumes = [{"name": "visibility", "emptyDir": {}}]
+    pod = {"securityContext": {"runAsNonRoot": True}, "containers": [manager], "volumes": volumes}
+    conversion: dict[str, object] = {"conversion": {"webhook": {"clientConfig": {}}}}
     rendered = tmp_path / "objects.json"
     rendered.write_text(
         json.dumps(
@@ -56,27 +56,32 @@ def test_kueues_own_objects_are_made_to_fit(tmp_path: Path) -> None:
                 {"kind": "Deployment", "metadata": {"name": kueue.DEPLOYMENT}, "spec": {"template": {"spec": pod}}},
                 {"kind": "Secret", "metadata": {"name": "kueue-webhook-server-cert"}},
                 {"kind": "ConfigMap", "metadata": {"name": "kueue-manager-config"}, "data": {}},
-                {"kind": "CustomResourceDefinition", "metadata": {"name": "a"}},
+                {"kind": "CustomResourceDefinition", "metadata": {"name": "a"}, "spec": conversion},
                 {"kind": "Namespace", "metadata": {"name": kueue.NAMESPACE}},
             ]
         ),
         encoding="utf-8",
     )
-    found = kueue.objects(rendered, {"tls.crt": "c"}, {"AdmissionGatedBy": True})
+    found = kueue.objects(rendered, {"tls.crt": "c", "ca.crt": "a"}, {"AdmissionGatedBy": True})
     assert [item["kind"] for item in found[:2]] == ["Namespace", "CustomResourceDefinition"]
     by_kind = {item["kind"]: item for item in found}
-    (manager,) = by_kind["Deployment"]["spec"]["template"]["spec"]["containers"]
-    assert manager["image"] == images.KUEUE
+    (fitted,) = by_kind["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert fitted["image"] == images.KUEUE
     assert by_kind["Deployment"]["spec"]["template"]["spec"]["securityContext"]["runAsUser"] == 65532
-    assert by_kind["Secret"]["data"] == {"tls.crt": "c"}
+    assert by_kind["Secret"]["data"]["tls.crt"] == "c"
+    definition = by_kind["CustomResourceDefinition"]["spec"]
+    assert definition["conversion"]["webhook"]["clientConfig"] == {"caBundle": "a"}
     assert "AdmissionGatedBy: true" in by_kind["ConfigMap"]["data"]["controller_manager_config.yaml"]
 
 
 def test_only_webhooks_that_serve_jobs_stay(tmp_path: Path) -> None:
     """A webhook for pods would stand in the way of every write of a pod."""
-    hooks = [{"name": name, "rules": [{"apiGroups": [group]}]} for name, group in (("vjob", "batch"), ("vpod", ""))]
+    hooks = [
+        {"name": name, "rules": [{"apiGroups": [group]}], "clientConfig": {}}
+        for name, group in (("vjob", "batch"), ("vpod", ""))
+    ]
     rendered = tmp_path / "objects.json"
     item = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "v"}, "webhooks": hooks}
     rendered.write_text(json.dumps([item]), encoding="utf-8")
-    (found,) = kueue.objects(rendered, {}, {})
-    assert [hook["name"] for hook in found["webhooks"]] == ["vjob"]
+    (found,) = kueue.objects(rendered, {"ca.crt": "a"}, {})
+    assert [(hook["name"], hook["clientConfig"]) for hook in found["webhooks"]] == [("vjob", {"caBundle": "a"})]

@@ -28,6 +28,7 @@ def configuration(gates: Mapping[str, bool]) -> dict[str, Any]:
         "metrics": {"bindAddress": ":8443"},
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},  # ours are there before it starts
         "clientConnection": {"qps": 200, "burst": 400},
         "integrations": {"frameworks": ["batch/job"]},
         "featureGates": dict(gates),
@@ -48,6 +49,7 @@ def objects(rendered: Path, secret: Mapping[str, str], gates: Mapping[str, bool]
     """Kueue's objects, definitions first, with our image, our certificate and our configuration."""
     found: list[dict[str, Any]] = json.loads(rendered.read_text(encoding="utf-8"))
     for item in found:
+        _trust(item, secret["ca.crt"])
         match item["kind"], item["metadata"]["name"]:
             case "Deployment", _:
                 _fit(item["spec"])
@@ -59,6 +61,15 @@ def objects(rendered: Path, secret: Mapping[str, str], gates: Mapping[str, bool]
                 item["data"] = dict(secret)
     order = {"Namespace": 0, "CustomResourceDefinition": 1, "Deployment": 9}
     return sorted(found, key=lambda item: order.get(item["kind"], 5))
+
+
+def _trust(item: dict[str, Any], authority: str) -> None:
+    """Tell the API server whom to believe when it calls Kueue; Kueue's own way takes long on a busy machine."""
+    clients = [hook["clientConfig"] for hook in item.get("webhooks", [])]
+    if item["kind"] == "CustomResourceDefinition" and (conversion := item["spec"].get("conversion", {}).get("webhook")):
+        clients.append(conversion["clientConfig"])
+    for client in clients:
+        client["caBundle"] = authority
 
 
 def _serves(hook: Mapping[str, Any]) -> bool:
@@ -77,6 +88,10 @@ def _fit(deployment: dict[str, Any]) -> None:
         "imagePullPolicy": "IfNotPresent",
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
     }
+    secret = {"secretName": _SECRET}
+    pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] != "visibility"]
+    pod["volumes"] += [{"name": name, "secret": secret} for name in ("visibility", "metrics")]
+    manager["volumeMounts"].append({"name": "metrics", "mountPath": "/etc/kueue/metrics/certs", "readOnly": True})
     # Soon ready; and not given up on when a busy machine keeps it waiting.
     patience = {"timeoutSeconds": 10, "failureThreshold": 12}
     manager["readinessProbe"] |= {"initialDelaySeconds": 0, "periodSeconds": 1, **patience}

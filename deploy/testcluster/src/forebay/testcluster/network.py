@@ -83,7 +83,9 @@ def make(folder: WorkFolder) -> Network:
         if network is None:
             msg = "no free network among 10.87.0.0/24 … 10.87.255.0/24 for the cluster's pods"
             raise ClusterError(msg, "end clusters that nobody needs (`ip address` shows their bridges, fbtest-…)")
-        _ip("link", "add", folder.bridge, "type", "bridge")
+        # Without an address of its own a bridge takes that of one of its ports. It then changes as pods come and
+        # go, and for half a minute no pod finds the way back to this machine.
+        _ip("link", "add", folder.bridge, "address", folder.hardware_address, "type", "bridge")
         # The order matters: the bridge plugin compares the first address with the one it wants.
         _ip("address", "add", f"{network.node}/24", "dev", folder.bridge)
         for address in (network.api, network.dns):

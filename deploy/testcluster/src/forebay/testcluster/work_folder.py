@@ -56,6 +56,11 @@ class WorkFolder:
         return f"fbtest-{self.id}"
 
     @property
+    def hardware_address(self) -> str:
+        """The bridge's; 02 says that it is made up."""
+        return ":".join(["02", "fb", *(self.id[at : at + 2] for at in range(0, 8, 2))])
+
+    @property
     def control_group(self) -> str:
         return f"forebay-testcluster-{self.id}"
 

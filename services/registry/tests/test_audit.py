@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,14 @@ from forebay.contracts.body import EventBody, FileRef
 from forebay.contracts.v1.datasets import DatasetVersionChecked, DatasetVersionRemoved
 from forebay.contracts.v1.episodes import EpisodeWithdrawn, UploadFinished
 from forebay.contracts.v1.jobs import JobSucceeded
-from forebay.contracts.v1.models import Compatibility, ModelRolledBack
+from forebay.contracts.v1.models import (
+    CheckpointFile,
+    CheckpointVerified,
+    CheckpointWritten,
+    Compatibility,
+    ModelRolledBack,
+    checkpoint_digest,
+)
 from forebay.registry.adapters.file_artefacts import FileArtefacts
 from forebay.registry.app import definition
 from forebay.registry.ports import Look
@@ -45,8 +53,17 @@ class Files:
     def __init__(self, problem: str | None = None, *, seen: bool = True) -> None:
         self.answer = Look(seen=seen, problem=problem)
 
-    def look(self, project: str, job: str, uri: str, files: Sequence[tuple[str, int]]) -> Look:  # noqa: ARG002
+    def look(
+        self,
+        project: str,  # noqa: ARG002
+        job: str,  # noqa: ARG002
+        uri: str,  # noqa: ARG002
+        files: Sequence[tuple[str, str, int]],
+        *,
+        may_read: int = 0,
+    ) -> Look:
         assert files
+        assert may_read > 0
         return self.answer
 
 
@@ -253,18 +270,95 @@ class TestLive:
 
 
 class TestFileArtefacts:
-    def test_looks(self, tmp_path: Path) -> None:
-        """Names and sizes are compared inside the roots; elsewhere nothing is looked at."""
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> Path:
         home = tmp_path / "jobs" / "lab" / "j-1"
         home.mkdir(parents=True)
         (home / "w").write_bytes(b"12")
-        files = FileArtefacts([str(tmp_path / "jobs" / "{project}" / "{job}")])
-        assert files.look("lab", "j-1", str(home), [("w", 2)]) == Look(seen=True)
-        assert "2 bytes, 3 were" in str(files.look("lab", "j-1", str(home), [("w", 3)]).problem)
-        assert "not there" in str(files.look("lab", "j-1", str(home), [("x", 3)]).problem)
-        assert "climbs out" in str(files.look("lab", "j-1", str(home), [("../x", 3)]).problem)
+        (home / "large").write_bytes(b"3" * 1000)
+        return home
+
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> FileArtefacts:
+        return FileArtefacts([str(tmp_path / "jobs" / "{project}" / "{job}")])
+
+    W = ("w", sha("12"), 2)
+    LARGE = ("large", sha("3" * 1000), 1000)
+
+    def test_looks(self, home: Path, files: FileArtefacts) -> None:
+        """Names and sizes are compared inside the roots; elsewhere nothing is looked at."""
+
+        def problem(path: str, size: int) -> str:
+            return str(files.look("lab", "j-1", str(home), [(path, self.W[1], size)]).problem)
+
+        assert files.look("lab", "j-1", str(home), [self.W]) == Look(seen=True, unread=2)
+        assert "2 bytes, 3 were" in problem("w", 3)
+        assert "not there" in problem("x", 3)
+        assert "climbs out" in problem("../x", 3)
         for uri in (str(home), "s3://bucket/x", str(home / ".." / "j-2"), "\0"):
-            assert not files.look("lab", "j-2" if uri == str(home) else "j-1", uri, [("w", 2)]).seen
+            assert not files.look("lab", "j-2" if uri == str(home) else "j-1", uri, [self.W]).seen
+
+    def test_contents(self, home: Path, files: FileArtefacts) -> None:
+        """Another content of the same size and the same time is seen; what was read is not read again."""
+        one = files.look("lab", "j-1", str(home), [self.LARGE, self.W], may_read=5000)
+        assert one == Look(seen=True, read=1002)
+        assert files.look("lab", "j-1", str(home), [self.LARGE, self.W]) == Look(seen=True)
+        before = (home / "w").stat()
+        (home / "w").write_bytes(b"21")
+        os.utime(home / "w", ns=(before.st_atime_ns, before.st_mtime_ns))
+        other = files.look("lab", "j-1", str(home), [self.LARGE, self.W], may_read=5000)
+        assert (other.changed, other.read) == (True, 2)
+        assert "content of w" in str(other.problem)
+
+    def test_no_more_than_allowed(self, home: Path, files: FileArtefacts) -> None:
+        """Small files are read, what is too much is counted, and asking again with room goes on."""
+        assert files.look("lab", "j-1", str(home), [self.LARGE, self.W], may_read=10) == Look(
+            seen=True, read=2, unread=1000
+        )
+        assert files.look("lab", "j-1", str(home), [self.LARGE, self.W], may_read=1000) == Look(seen=True, read=1000)
+
+    def test_what_took_its_place(self, home: Path, files: FileArtefacts, tmp_path: Path) -> None:
+        """A pipe, a folder or a link out of the save is said, and nothing waits or leaves the folder."""
+        (tmp_path / "secret").write_bytes(b"12")
+        (home / "w").unlink()
+        (home / "w").symlink_to(tmp_path / "secret")
+        assert "link out" in str(files.look("lab", "j-1", str(home), [self.W], may_read=10).problem)
+        (home / "w").unlink()
+        os.mkfifo(home / "w")
+        assert "not a plain file" in str(files.look("lab", "j-1", str(home), [self.W], may_read=10).problem)
+        under = ("large/w", sha("12"), 2)
+        assert "not there" in str(files.look("lab", "j-1", str(home), [under], may_read=10).problem)
+
+    def test_audit_says_it(self, home: Path, files: FileArtefacts) -> None:
+        """A live model whose weights were replaced without any event is broken; what was not compared is said when asked."""
+        registry = released(registry_with())
+        bodies = {"model.safetensors": b"1" * 100, "optimizer.safetensors": b"2" * 100, "state.json": b"3" * 100}
+        saved = tuple(
+            CheckpointFile(path=path, sha256=sha(body.decode()), bytes=len(body)) for path, body in bodies.items()
+        )
+        registry.service = definition(registry.lists, files)
+        registry.say(submitted("j-1"), project="lab")
+        digest = checkpoint_digest(saved)
+        registry.say(
+            CheckpointWritten(
+                checkpoint="ck-1", job="j-1", attempt=1, step=1, uri=str(home), files=saved, digest=digest
+            ),
+            CheckpointVerified(checkpoint="ck-1", job="j-1", attempt=1, step=1, status="complete"),
+            project="lab",
+        )
+        for path, body in bodies.items():
+            (home / path).write_bytes(body)
+        for name, args in (
+            ("model-register", {"job": "j-1", "checkpoint": "ck-1"}),
+            ("model-evaluate", {"metrics": {"s": 1.0}, "source": "x"}),
+            ("model-release", {"channel": "production"}),
+        ):
+            registry.command(name, project="lab", model="reach", **args)
+        whole = registry.ask("audit", project="lab", contents=True)
+        assert (whole["unread_bytes"], [one for one in whole["findings"] if "BROKEN" in one["code"]]) == (0, [])
+        (home / "model.safetensors").write_bytes(b"9" * 100)
+        (broken,) = [one for one in registry.ask("audit", project="lab")["findings"] if one["code"] == "MODEL_BROKEN"]
+        assert "content of model.safetensors" in broken["message"]
 
 
 class TestLastingToo:

@@ -30,13 +30,21 @@ def audit(
     id: Annotated[str | None, typer.Argument(help="One thing and all that made it; default: the project.")] = None,  # noqa: A002
     *,
     as_of: AsOf = None,
+    contents: Annotated[
+        bool, typer.Option("--contents", help="Read all files of live models; large ones are else compared by size.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 when anything is found.")] = False,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
     """Look for contradictions, broken links, unevaluated releases and withdrawn episodes in live models."""
     place = find_place(project)
-    found = _all_pages(place, "audit", {"id": id, "as_of": as_of}, "findings")
+    found = _all_pages(place, "audit", {"id": id, "as_of": as_of, "contents": contents or None}, "findings")
+    while contents and found["unread_bytes"]:
+        before = found["unread_bytes"]
+        found = _all_pages(place, "audit", {"id": id, "as_of": as_of, "contents": True}, "findings")
+        if found["unread_bytes"] >= before:  # one file is larger than what an answer reads: it says so
+            break
     if id is None and as_of is None:
         found["findings"] += _log_findings(place, found["as_of_seq"])
     if as_json:
@@ -82,7 +90,7 @@ def _all_pages(place: Place, question: str, args: Mapping[str, Any], listed: str
     given = {name: value for name, value in args.items() if value is not None}
     together: list[Any] = []
     missing: list[Any] = []
-    checked = 0
+    checked = unread = 0
     after: object = None
     for _ in range(_PAGES):
         page = place.answer("registry", question, given | ({} if after is None else {"after": after}))
@@ -90,6 +98,7 @@ def _all_pages(place: Place, question: str, args: Mapping[str, Any], listed: str
         together += [one for one in result[listed] if one not in together[-50:]]
         missing += [one for one in result["missing"] if one not in missing and not result.get("after")]
         checked += result.get("checked", 0)
+        unread += result.get("unread_bytes", 0)
         after = result.get("after")
         if after is None:
             return {
@@ -97,6 +106,7 @@ def _all_pages(place: Place, question: str, args: Mapping[str, Any], listed: str
                 listed: together,
                 "missing": missing,
                 "checked": checked,
+                **({"unread_bytes": unread} if "unread_bytes" in result else {}),
                 "complete": not missing,
                 "as_of_seq": page.as_of_seq,
                 "lag": page.lag,

@@ -22,17 +22,27 @@ class ListUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a save's files found, without reading them."""
+    """What a look at a save's files found."""
 
     seen: bool
     """False: the place cannot be looked at from here."""
     problem: str | None = None
+    changed: bool = False
+    """The problem is another content, not an absence."""
+    read: int = 0
+    """Bytes that were read to compare contents."""
+    unread: int = 0
+    """Bytes whose content was not compared, because that was more than was allowed."""
 
 
 class Artefacts(Protocol):
-    """Looks whether the files of a save are still there with their sizes."""
+    """Looks whether the files of a save are still there, with the sizes and, as far as may be read, the contents they had."""
 
-    def look(self, project: str, job: str, uri: str, files: Sequence[tuple[str, int]]) -> Look: ...
+    def look(
+        self, project: str, job: str, uri: str, files: Sequence[tuple[str, str, int]], *, may_read: int = 0
+    ) -> Look:
+        """`files` as (path, sha256, bytes); reads `may_read` bytes at most."""
+        ...
 
 
 class EpisodeLists(Protocol):

@@ -33,7 +33,7 @@ from forebay.registry.domain.weaknesses import weaknesses
 from forebay.registry.ports import Artefacts, EpisodeLists
 from forebay.registry.questions.as_of import as_of
 from forebay.registry.questions.contradictions import ANCESTORS, SCAN, above, of_node, skews, to_json
-from forebay.registry.questions.request_args import number, optional_text
+from forebay.registry.questions.request_args import flag, number, optional_text
 from forebay.registry.questions.version_episodes import Window, episodes_of, inside, windows_of
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.records import ParkedMessage
@@ -41,6 +41,8 @@ from forebay.runtime.state import State
 
 _WITHDRAWN = 50_000
 _NAMED = 20
+_READ, _READ_WHEN_ASKED = 16 << 20, 512 << 20
+"""Bytes of files that one answer reads to compare contents: the service does nothing else meanwhile."""
 
 
 @dataclass(slots=True)
@@ -53,6 +55,9 @@ class _Audit:
     artefacts: Artefacts
     findings: list[Contradiction] = field(default_factory=list)
     missing: list[dict[str, str]] = field(default_factory=list)
+    contents: bool = False
+    may_read: int = _READ
+    unread: int = 0
     withdrawn: dict[str, None] | None = None
 
     def lack(self, node_id: str, reason: str) -> None:
@@ -71,11 +76,13 @@ class _Audit:
 
 
 def audit(lists: EpisodeLists, artefacts: Artefacts) -> Question:
-    """The question `audit` {id?, after?, limit?, as_of?}."""
+    """The question `audit` {id?, after?, limit?, contents?, as_of?}."""
 
     def answer(state: State, request: Request) -> dict[str, Any]:
         state, moment = as_of(state, request)
-        work = _Audit(state, request.project, lists, artefacts)
+        contents = flag(request, "contents")
+        work = _Audit(state, request.project, lists, artefacts, contents=contents)
+        work.may_read = _READ_WHEN_ASKED if contents else _READ
         wanted = optional_text(request, "id")
         found = _page(work, request) if wanted is None else _one(work, resolve(state, request.project, wanted))
         codes: dict[str, int] = {}
@@ -87,6 +94,7 @@ def audit(lists: EpisodeLists, artefacts: Artefacts) -> Question:
             "as_of": moment,
             "findings": listed,
             "codes": dict(sorted(codes.items())),
+            "unread_bytes": work.unread,
             "complete": found["complete"] and not work.missing,
             "missing": work.missing,
         }
@@ -201,18 +209,24 @@ def _tombstones(
 
 
 def _files(work: _Audit, model: Node) -> None:
-    """Whether what was released can still be loaded; sizes only, the verifier reads contents."""
+    """Whether what was released can still be loaded, and is what was registered."""
     checkpoint = get(work.state, work.project, f"checkpoint:{shown(model, 'checkpoint')}")
-    files = [(path, size) for path, _, size in shown(checkpoint, "files", [])]
+    files = [(path, sha256, size) for path, sha256, size in shown(checkpoint, "files", [])]
     if not files:
         return
-    look = work.artefacts.look(work.project, shown(model, "job"), shown(model, "uri"), files)
+    job, uri = shown(model, "job"), shown(model, "uri")
+    look = work.artefacts.look(work.project, job, uri, files, may_read=work.may_read)
+    work.may_read -= look.read
+    work.unread += look.unread
+    if look.unread and work.contents:
+        work.lack(model.id, f"the content of {look.unread} bytes of its files was not compared yet; ask again to go on")
     if not look.seen:
         work.lack(model.id, f"its files at {shown(model, 'uri')} cannot be looked at from here")
     elif look.problem is not None:
         name, version = name_and_number(model.id)
         message = f"{name}@v{version}: {look.problem}"
-        work.findings.append(_weak("NEEDED_BUT_GONE", model.id, message, checkpoint))
+        code = "MODEL_BROKEN" if look.changed else "NEEDED_BUT_GONE"
+        work.findings.append(_weak(code, model.id, message, checkpoint))
 
 
 def _weak(code: str, subject: str, message: str, node: Node | None) -> Contradiction:

@@ -20,7 +20,9 @@ Codec = Literal["h264", "mpeg4", "av1"]
 _ENCODERS: dict[Codec, str] = {"h264": "libx264", "mpeg4": "mpeg4", "av1": "libsvtav1"}
 
 
-def write_video(path: Path, frames: int, *, codec: Codec = "h264", options: dict[str, str] | None = None) -> None:
+def write_video(
+    path: Path, frames: int, *, codec: Codec = "h264", options: dict[str, str] | None = None, sound: bool = False
+) -> None:
     """A video whose every picture is another one; `options` are the muxer's."""
     path.parent.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(frames)
@@ -30,7 +32,13 @@ def write_video(path: Path, frames: int, *, codec: Codec = "h264", options: dict
         stream.gop_size = 6
         if codec == "h264":
             stream.options = {"bf": "2", "g": "6", "preset": "veryfast"}
-        for _ in range(frames):
+        voice: Any = container.add_stream("aac", rate=8000) if sound else None
+        for number in range(frames):
+            if voice is not None:
+                noise = random.integers(-9000, 9000, (1, 8000 // FPS), dtype=np.int16)
+                heard = av.AudioFrame.from_ndarray(noise, format="s16", layout="mono")
+                heard.sample_rate, heard.pts = 8000, number * 8000 // FPS
+                container.mux(voice.encode(heard))
             picture = random.integers(0, 255, (96, 128, 3), dtype=np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode(None))

@@ -67,7 +67,7 @@ def test_rows_and_pictures_of_some_episodes(root: Path, tmp_path: Path, episodes
     assert not any(WRIST in file.path for file in plan.files)
     video = next(file for file in plan.files if FRONT in file.path)
     frames = sum(LENGTHS[episode] for episode in range(*episodes))
-    assert video.planned_bytes < video.size * (frames + 14) / sum(LENGTHS)
+    assert video.planned_bytes < video.size * (frames + 9) / sum(LENGTHS)
 
 
 @pytest.mark.parametrize("codec", ["h264", "mpeg4", "av1"])
@@ -80,6 +80,17 @@ def test_videos_of_every_make(tmp_path: Path, codec: folders.Codec, options: dic
     copy = zeroed(root, tmp_path, plan)
     assert folders.shown(front(copy), *window(2)) == folders.shown(video, *window(2))
     assert plan.notes == ()
+
+
+def test_a_video_with_sound(tmp_path: Path) -> None:
+    """Sound lies between the pictures and is not planned with them."""
+    root = folders.write_v3(tmp_path / "v", codec="mpeg4")
+    folders.write_video(front(root), sum(LENGTHS), sound=True)
+    plan = plan_folder(root, columns=(FRONT,), episodes=(1, 2))
+    copy = zeroed(root, tmp_path, plan)
+    assert folders.shown(front(copy), *window(1)) == folders.shown(front(root), *window(1))
+    video = next(file for file in plan.files if FRONT in file.path)
+    assert len(video.spans) > LENGTHS[1] / 4
 
 
 def test_a_picture_that_is_planned_is_needed(root: Path, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class LerobotFiles:
     def _episodes(self) -> dict[str, list[Any]]:
         """The columns of meta/episodes that say where episodes lie (v3)."""
         places = [f"videos/{key}/{part}" for key in self._cameras for part in _VIDEO_PARTS]
-        names = ["episode_index", "data/chunk_index", "data/file_index", *places]
+        names = ["episode_index", "length", "data/chunk_index", "data/file_index", *places]
         found: dict[str, list[Any]] = {name: [] for name in names}
         for path, _ in self._origin.tree(f"{self._root}/meta/episodes"):
             if path.endswith(".parquet"):
@@ -169,7 +169,9 @@ class LerobotFiles:
         windows: dict[tuple[int, int], list[Window]] = {}
         chosen = set(self._chosen(episodes))
         for row in sorted(chosen):
-            windows.setdefault((chunk[row], file[row]), []).append((start[row], stop[row]))
+            # Some writers let an episode end with its last frame, others where the next one begins.
+            end = max(stop[row], start[row] + 2 * self._tolerance_s * self._episodes["length"][row])
+            windows.setdefault((chunk[row], file[row]), []).append((start[row], end))
         shared = {(chunk[row], file[row]) for row in self._chosen(None) if row not in chosen}
         for place in sorted(windows):
             path = self._path("video_path", {"chunk_index": place[0], "file_index": place[1]}, key)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Window = tuple[float, float]
-"""Seconds `[first frame, after the last frame]` on the file's own clock."""
+"""Seconds from the first frame to one frame after the last, on the file's own clock."""
 
 MAX_MOOV_BYTES = 256 << 20
 MAX_SAMPLES = 20_000_000
@@ -105,6 +105,7 @@ def _span(samples: _Samples, window: Window, tolerance_s: float) -> tuple[int, i
     """First and last sample, in decoding order, that a window takes."""
     import numpy as np  # noqa: PLC0415 only windows of mp4 files need it
 
+    # One picture more than asked for: by seeing it a reader, and a decoder that reorders, know that the one before is done.
     first_s, last_s = window[0] - tolerance_s, window[1] + tolerance_s
     wanted = np.flatnonzero((samples.show >= first_s) & (samples.show < last_s))
     if not wanted.size:

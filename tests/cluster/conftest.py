@@ -60,7 +60,7 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="session")
 def image() -> str:
     """An image with a shell that the cluster has or can pull."""
-    return "busybox:1.37" if settings.foreign_kubeconfig() else images.BUSYBOX
+    return settings.load().testcluster_image if settings.foreign_kubeconfig() else images.BUSYBOX
 
 
 @pytest.fixture

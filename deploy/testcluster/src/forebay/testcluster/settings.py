@@ -23,6 +23,8 @@ class TestClusterSettings(BaseModel):
 
     testcluster_work: Path = Path(".forebay/testcluster")
     """FOREBAY_TESTCLUSTER_WORK: the one folder of everything that a started cluster keeps."""
+    testcluster_image: str = "busybox:1.37"
+    """FOREBAY_TESTCLUSTER_IMAGE: an image with a shell that a cluster named by KUBECONFIG can pull."""
 
 
 def load() -> TestClusterSettings:

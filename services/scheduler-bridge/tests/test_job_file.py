@@ -119,7 +119,7 @@ class TestSchema:
             {"mounts": "team(pvc):/work", "nodes": 4, "pod": {"tolerations": []}, "args": ["--x"]},
             {"loader": {"workers": 8, "batch_size": 32, "sample_bytes": "2Mi"}},
             {"resources": {"memory": "4GB"}},
-            {"resources": {"memroy": "4Gi"}},
+            {"resources": {"mem": "4Gi"}},
             {"nodes": 0},
             {"command": "python"},
             {"dataset": []},

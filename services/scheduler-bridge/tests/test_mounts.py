@@ -89,7 +89,7 @@ WRONG = [
     ("team(pvc):/forebay/data", "/forebay/data", "Forebay's own folder"),
     ("team(pvc):/dev/shm", "/dev/shm", "only memory belongs"),
     ("Team(pvc):/work", "T", "no name of a pvc"),
-    ("te am(pvc):/work", " ", "no name of a pvc"),
+    ("my team(pvc):/work", " ", "no name of a pvc"),
     ("a/b(configmap):/c", "/", "no name of a configmap"),
     ("/mnt/../etc(hostpath):/h", "..", "climbs with '..'"),
     ("mnt(hostpath):/h", "mnt", "is not absolute"),

@@ -30,7 +30,7 @@ from tests.eventually import eventually
 from tests.servers.nats import NatsServer
 
 PROJECT = "arm-lab"
-SOON = 40.0
+SOON = 90.0
 """Two cores may be busy with other things."""
 DEPLOY = Path(__file__).parents[3] / "deploy/kubernetes"
 OPERATOR = Source(Part.OPERATOR)
@@ -130,9 +130,9 @@ class Bridge:
         assert found is not None
         return int((found.get("status") or {}).get("reservingWorkloads", 0))
 
-    async def ready(self, job: str, root: str = "/pool/reach/v1") -> None:
+    async def ready(self, job: str, root: str = "/pool/reach/v1", manifest: str = "a" * 64) -> None:
         """Ingest leases and the cache is warm: everything the gate waits for."""
-        await self.leased(job, root=root)
+        await self.leased(job, root=root, manifest=manifest)
         plan = f"plan-{job}"
         await self.say(
             cache.CachePlanned(
@@ -177,7 +177,15 @@ class Bridge:
             )
         )
 
-    async def leased(self, job: str, name: str = "reach", number: int = 1, *, root: str = "/pool/reach/v1") -> None:
+    async def leased(
+        self,
+        job: str,
+        name: str = "reach",
+        number: int = 1,
+        *,
+        root: str = "/pool/reach/v1",
+        manifest: str = "a" * 64,
+    ) -> None:
         """Ingest pins the job's dataset."""
         pin = datasets.PinnedInput(
             kind="dataset",
@@ -185,7 +193,7 @@ class Bridge:
             name=name,
             number=number,
             root=root,
-            manifest_sha256="a" * 64,
+            manifest_sha256=manifest,
             bytes=1000,
         )
         await self.say(datasets.LeaseGranted(job=job, inputs=(pin,)))

@@ -6,6 +6,7 @@ and what robots record besides. Run alone: `python -m tests.performance.bench_ca
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import tempfile
@@ -145,5 +146,14 @@ def _figure(name: str, value: float, unit: str, baseline: str, baseline_value: f
     return Figure(name=name, value=value, unit=unit, baseline=baseline, baseline_value=baseline_value)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--small", action="store_true", help="A few MB, to see that it works.")
+    if parser.parse_args().small:
+        run(Figure.print, dataset_bytes=20_000_000, fragments=(1, 10, 100))
+    else:
+        run(Figure.print)
+
+
 if __name__ == "__main__":
-    run(Figure.print)
+    main()

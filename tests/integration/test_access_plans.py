@@ -159,6 +159,27 @@ def test_each_is_planned_and_checked_in_its_own_way(place: tuple[Place, dict[str
     assert SECRET_KEY not in json.dumps(plan.to_json())
 
 
+def test_lerobot_files_that_stay_on_object_storage(
+    places: dict[str, tuple[Place, dict[str, Any]]],
+    stores: tuple[S3Server, OriginProxy],
+    recording: Path,
+    tmp_path: Path,
+) -> None:
+    """A dataset that was registered where it lies is planned, checked and read there, in parts."""
+    uri = asyncio.run(stores[0].upload(recording, "robots-of-the-test", "owners/reach"))
+    home = places["A"][0].home
+    plan = planner_at(home)(local_folder(uri), columns=("action",))
+    assert 0 < plan.total_bytes < plan.whole_bytes
+    root = local_folder(plan.root)
+    found = choose_between("folder", tmp_path, home=home)(root, plan.files).check(root, plan.files)
+    assert sum(range_bytes(one.verified) for one in found) == plan.total_bytes
+    pin = {**places["A"][1], "root": uri}
+    far = sdk.open("reach@v1", environ={**environment(tmp_path, pin), "FOREBAY_HOME": str(home)})
+    near = sdk.open("reach@v1", environ=environment(tmp_path, builders.pinned(recording)))
+    np.testing.assert_array_equal(far.numpy("action"), near.numpy("action"))
+    assert far.video_bytes(CAMERA, 2) == near.video_bytes(CAMERA, 2)
+
+
 def test_lance_is_planned_alike_on_object_storage(places: dict[str, tuple[Place, dict[str, Any]]]) -> None:
     """Byte for byte the plan of the mount: the planner reads tails wherever they lie."""
     on_mount, on_store = plan_of(places["C"][0]), plan_of(places["B"][0])

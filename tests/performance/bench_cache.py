@@ -40,6 +40,8 @@ from tests.servers.seaweedfs import ACCESS_KEY, SECRET_KEY, S3Server, s3_server_
 FRONT, WRIST = "observation.images.front", "observation.images.wrist"
 WANTED = ("observation.state", "action", FRONT)
 READERS = 64
+ROUNDS = 2
+"""The best of each counts, because machines are shared."""
 _BUCKET = "blocks"
 
 
@@ -184,20 +186,24 @@ def bench(folder: Path, scale: Scale) -> Iterator[Bench]:
 
 def first_epochs(on: Bench) -> Iterator[Figure]:
     """The same job after nothing, after everything, and after its plan was warmed."""
-    on.cold()
-    cold = on.epoch()
     stated = on.scale.stated
-    warmed = {}
-    for name, plan in (("whole", on.whole), ("plan", on.plan)):
+    took: dict[str, list[float]] = {"cold": [], "whole": [], "plan": []}
+    warmed: dict[str, list[float]] = {"whole": [], "plan": []}
+    for _ in range(ROUNDS):
         on.cold()
-        warmed[name] = on.warm(plan).seconds
+        took["cold"].append(on.epoch())
+        for name, plan in (("whole", on.whole), ("plan", on.plan)):
+            on.cold()
+            warmed[name].append(on.warm(plan).seconds)
+            took[name].append(on.epoch())
+    for name in warmed:
         yield Figure(
-            name=f"first epoch, {name} warmed before", value=on.epoch(), unit="s",
-            baseline=f"first epoch cold, {stated}", baseline_value=cold,
+            name=f"first epoch, {name} warmed before", value=min(took[name]), unit="s",
+            baseline=f"first epoch cold, {stated}", baseline_value=min(took["cold"]),
         )  # fmt: skip
     yield Figure(
-        name="time until the plan is verified warm", value=warmed["plan"], unit="s",
-        baseline=f"until the whole version is, {stated}", baseline_value=warmed["whole"],
+        name="time until the plan is verified warm", value=min(warmed["plan"]), unit="s",
+        baseline=f"until the whole version is, {stated}", baseline_value=min(warmed["whole"]),
     )  # fmt: skip
 
 
@@ -223,22 +229,22 @@ def many_readers(on: Bench) -> Iterator[Figure]:
 
 
 def throughput(on: Bench) -> Iterator[Figure]:
-    """Warming against plain reads of the very same objects, as many at a time, thrown away."""
+    """Warming against plain reads of the very same objects, as many at a time, thrown away; the best round of each."""
     store = S3Server(on.wire.url).bucket(_BUCKET)
-    on.cold()
-    before = on.mount.block_files()
-    seconds = on.warm(on.plan).seconds
-    objects = sorted(on.mount.block_files() - before)
-    names = [f"forebay-test/{path.relative_to(path.parents[3]).as_posix()}" for path in objects]
-    size = sum(int(path.name.rsplit("_", 1)[1]) for path in objects)
-    on.cold()
-    started = time.monotonic()
-    with ThreadPoolExecutor(juicefs_volume.PREFETCH) as readers:
-        assert size == sum(readers.map(lambda name: len(obstore.get(store, name).bytes()), names))
-    plain = time.monotonic() - started
+    warm, plain = [], []
+    for _ in range(ROUNDS):
+        on.cold()
+        warm.append(on.warm(on.plan).seconds)
+        objects = sorted(on.mount.block_files())
+        names = [f"forebay-test/{path.relative_to(path.parents[3]).as_posix()}" for path in objects]
+        size = sum(int(path.name.rsplit("_", 1)[1]) for path in objects)
+        started = time.monotonic()
+        with ThreadPoolExecutor(juicefs_volume.PREFETCH) as readers:
+            assert size == sum(readers.map(lambda name: len(obstore.get(store, name).bytes()), names))
+        plain.append(time.monotonic() - started)
     yield Figure(
-        name="warm-up, fetched and verified", value=size / seconds / 1e6, unit="MB/s",
-        baseline=f"plain reads of the same objects, {on.scale.stated}", baseline_value=size / plain / 1e6,
+        name="warm-up, fetched and verified", value=size / min(warm) / 1e6, unit="MB/s",
+        baseline=f"plain reads of the same objects, {on.scale.stated}", baseline_value=size / min(plain) / 1e6,
     )  # fmt: skip
 
 

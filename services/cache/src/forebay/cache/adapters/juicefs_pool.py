@@ -82,7 +82,8 @@ class JuicefsPool:
             one for one in self._locate([path])[path] if one.touched(file.spans) and not self._cached.whole(mount, one)
         ]
         for block in cold:
-            take_out(mount, block)  # what is broken would answer small reads beside the broken part for ever
+            if self._cached.broken(mount, block):  # it would answer small reads beside the broken part for ever
+                take_out(mount, block)
             self._causes.pop(block.name, None)
         failed, since = self._failures(), log_end(self._log)
         try:

@@ -158,8 +158,8 @@ if juicefs_volume.fuse_available() is None:
 
     def test_many_readers_that_start_cold(chain: Chain) -> None:
         """64 at once on one mount fetch each block once, and read what was written."""
-        content = chain.write("many.bin", 48 * MIB)
-        file = planned_file("many.bin", 48 * MIB, [ByteRange(5 * MIB, 20 * MIB), ByteRange(24 * MIB, 40 * MIB)])
+        content = chain.write("many.bin", 16 * MIB)
+        file = planned_file("many.bin", 16 * MIB, [ByteRange(2 * MIB, 12 * MIB)])
         chain.wire.bytes_per_s, chain.wire.latency_s = 64 * MIB, 0.02
         before = chain.wire.fetched
 
@@ -168,7 +168,8 @@ if juicefs_volume.fuse_available() is None:
 
         with ThreadPoolExecutor(64) as readers:
             assert all(readers.map(read, range(64)))
-        assert chain.wire.fetched - before <= 1.15 * range_bytes(file.aligned(MIB))
+        ahead = juicefs_volume.READAHEAD_MIB * MIB  # beyond the range, once: the mount cannot know where it ends
+        assert chain.wire.fetched - before <= 1.05 * range_bytes(file.aligned(MIB)) + ahead
 
     def test_answers_that_break_off(chain: Chain) -> None:
         """Whole blocks never arrive: they are missing, with the cause, and no part of them is kept as one."""

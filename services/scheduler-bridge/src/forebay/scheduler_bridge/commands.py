@@ -150,7 +150,7 @@ def _adopt(earlier: Earlier, spec: JobSpec, digest: str, request: Request) -> Ou
     if not earlier.lives and not same_request:
         return None
     if digest == earlier.spec_sha256:
-        return Outcome(result={"job": earlier.job, "run": earlier.run, "adopted": True})
+        return Outcome(result={"job": earlier.job, "run": earlier.run, "adopted": True, "warnings": []})
     raise Refused(
         "conflict",
         f"{earlier.job} is still alive and was submitted with other content under the name {spec.name!r}",

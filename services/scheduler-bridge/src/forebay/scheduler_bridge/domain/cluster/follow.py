@@ -223,7 +223,7 @@ def failure_of(job: Job, condition: Json) -> tuple[Reason, str]:
             f"{check['name']}: {check['message']}" for check in last.preflight.checks if check.get("status") == "fail"
         ]
         return Reason.PREFLIGHT_FAILED, "; ".join(checks) or last.ending.message
-    if condition.get("reason") == "BackoffLimitExceeded":
+    if condition.get("reason") in {"BackoffLimitExceeded", "MaxFailedIndexesExceeded", "FailedIndexes"}:
         return Reason.ATTEMPTS_EXHAUSTED, f"attempt {last.number} ended: {last.ending.message} ({said})"
     return Reason(last.ending.reason), f"{last.ending.message} ({said})"
 

@@ -51,14 +51,15 @@ def test_kueues_own_objects_are_made_to_fit(tmp_path: Path) -> None:
     conversion: dict[str, object] = {"conversion": {"webhook": {"clientConfig": {}}}}
     rendered = tmp_path / "objects.json"
     rendered.write_text(
-        json.dumps(
-            [
+        "\n---\n".join(
+            json.dumps(item)
+            for item in (
                 {"kind": "Deployment", "metadata": {"name": kueue.DEPLOYMENT}, "spec": {"template": {"spec": pod}}},
                 {"kind": "Secret", "metadata": {"name": "kueue-webhook-server-cert"}},
                 {"kind": "ConfigMap", "metadata": {"name": "kueue-manager-config"}, "data": {}},
                 {"kind": "CustomResourceDefinition", "metadata": {"name": "a"}, "spec": conversion},
                 {"kind": "Namespace", "metadata": {"name": kueue.NAMESPACE}},
-            ]
+            )
         ),
         encoding="utf-8",
     )
@@ -82,6 +83,6 @@ def test_only_webhooks_that_serve_jobs_stay(tmp_path: Path) -> None:
     ]
     rendered = tmp_path / "objects.json"
     item = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "v"}, "webhooks": hooks}
-    rendered.write_text(json.dumps([item]), encoding="utf-8")
+    rendered.write_text(json.dumps(item), encoding="utf-8")
     (found,) = kueue.objects(rendered, {"ca.crt": "a"}, {})
     assert [(hook["name"], hook["clientConfig"]) for hook in found["webhooks"]] == [("vjob", {"caBundle": "a"})]

@@ -99,7 +99,7 @@ class TestCluster:
 
     async def start_kwok(self) -> None:
         """Start KWOK (built now when it was not yet): nodes of `objects.kwok_node` are then kept alive, and their pods."""
-        await asyncio.to_thread(build.build, _say, "kwok")
+        await asyncio.to_thread(build.build, _say, *build.OPTIONAL)
         await self.start_server("kwok")
 
     async def load_image(self, archive: Path) -> None:

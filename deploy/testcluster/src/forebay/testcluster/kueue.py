@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from forebay.testcluster import images
+from forebay.testcluster import build, images
 
 NAMESPACE = "kueue-system"
 DEPLOYMENT = "kueue-controller-manager"
@@ -47,7 +46,7 @@ def configuration_object(gates: Mapping[str, bool]) -> dict[str, Any]:
 
 def objects(rendered: Path, secret: Mapping[str, str], gates: Mapping[str, bool]) -> list[dict[str, Any]]:
     """Kueue's objects, definitions first, with our image, our certificate and our configuration."""
-    found: list[dict[str, Any]] = json.loads(rendered.read_text(encoding="utf-8"))
+    found = build.rendered(rendered)
     for item in found:
         _trust(item, secret["ca.crt"])
         match item["kind"], item["metadata"]["name"]:

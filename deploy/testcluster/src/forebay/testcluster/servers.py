@@ -139,5 +139,6 @@ class Servers:
         return [
             self._program("kwok"),
             f"--kubeconfig={self.folder.kubeconfig}",
+            f"--config={self.programs['kwok-stages']}",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         ]

@@ -135,7 +135,7 @@ class TestTheSameNameAgain:
         """Submitted twice, one job, and the second answer says so."""
         world.submit()
         again = world.command("submit", spec=spec())
-        assert again == {"job": "pick-1", "run": 1, "adopted": True}
+        assert again == {"job": "pick-1", "run": 1, "adopted": True, "warnings": []}
         assert len(world.said(jobs.JobSubmitted)) == 1
 
     def test_also_while_the_first_is_still_on_its_way(self, world: World) -> None:

@@ -38,7 +38,7 @@ VERSIONS = ("v3.0", "v2.1")
 MAX_GROWTH = 300 << 20
 
 EVIL: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2**31, 2**53, 2**63, 10**30, 0.5, 1e308, -0.0, float("nan"), float("inf"), "", "\x00", "a" * 5000,
+    None, True, -1, 0, 1, 2**31, 2**53, 2**63, 10**30, 10**400, [10**400] * 3, 0.5, 1e308, -0.0, float("nan"), float("inf"), "", "\x00", "a" * 5000,
     "../outside/secret.mp4", "{outside}/secret.mp4", "../outside", "..", "videos", "\u202e\ud800", [], {}, [[]] * 9, [2**40],
     "../outside/{chunk_index}{file_index}.parquet", "{outside}/{chunk_index}/{file_index}/{video_key}.mp4",
     "data/chunk-{chunk_index:03d}/file-{file_index:09d}.m3u8", "data/{chunk_index.__class__}/{file_index}",

@@ -67,6 +67,6 @@ def _numbers(entry: Any, width: int) -> Any:
     """The four statistics as rows of one array; None when one of them cannot be used."""
     try:
         found = np.array([np.asarray(entry[name], dtype=np.float64).reshape(-1) for name in NAMES])
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, OverflowError):
         return None
     return found if found.shape == (len(NAMES), width) else None

@@ -58,7 +58,7 @@ def parse_request(raw: bytes) -> CollectionRequest:
         if document.get(key) is not None and not _is_texts(document[key])
     ]
     fps = document.get("fps")
-    if fps is not None and (not isinstance(fps, int | float) or isinstance(fps, bool) or fps <= 0):
+    if fps is not None and (not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 < fps <= 100_000):
         problems.append(f"fps is {shown(fps)}, expected a positive number")
     if problems:
         msg = "the collection request cannot be used: " + "; ".join(problems)

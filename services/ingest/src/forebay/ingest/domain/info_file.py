@@ -67,9 +67,7 @@ def is_count(value: Any) -> bool:
 
 
 def _is_rate(value: Any) -> bool:
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 < value <= 100_000
-    )
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 100_000
 
 
 def read_document(raw: bytes) -> tuple[dict[str, Any] | None, list[Breach]]:

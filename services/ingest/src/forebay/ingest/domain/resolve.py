@@ -124,7 +124,7 @@ def _version(state: State, project: str, pin: Pin, number: int) -> Resolution:
             else ""
         )
         text = f"v{number} of dataset {pin.name} can be read by access plan {has}, the job asks for {pin.access}{hint}"
-        return Resolution(reason=Reason.DATASET_NOT_READY, message=text)
+        return Resolution(reason=Reason.DATASET_NOT_PLACED, message=text)
     if pin.episodes is not None and not 0 <= pin.episodes[0] < pin.episodes[1] <= version.episode_count:
         first, last = pin.episodes
         return Resolution(

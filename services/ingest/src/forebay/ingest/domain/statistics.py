@@ -37,7 +37,7 @@ def from_lists(entry: Mapping[str, Any]) -> Statistics | None:
     """Statistics as they stand in a file; None when they cannot be used."""
     try:
         found = {name: np.asarray(value, dtype=np.float64) for name, value in entry.items() if value is not None}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     usable = all(name in found for name in MOMENTS) and found["count"].size == 1
     shapes = {found[name].shape for name in found if name != "count"}

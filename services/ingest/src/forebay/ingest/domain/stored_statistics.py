@@ -150,6 +150,6 @@ def check_episodes(
 def _numbers(value: Any, width: int) -> Array | None:
     try:
         found = np.asarray(value, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return found if len(found) == width else None

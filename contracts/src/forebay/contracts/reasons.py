@@ -41,6 +41,7 @@ class Reason(StrEnum):
     DATASET_VERSION_MISSING = "DatasetVersionMissing"
     DATASET_UNTAGGED = "DatasetUntagged"
     DATASET_NOT_READY = "DatasetNotReady"
+    DATASET_NOT_PLACED = "DatasetNotPlaced"
     DATASET_RESOLVED = "DatasetResolved"
     DATASET_ACCEPTED = "DatasetAccepted"
     DATASET_WITHDRAWN = "DatasetWithdrawn"
@@ -159,6 +160,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.DATASET_VERSION_MISSING: "The dataset exists, but not that version.",
     Reason.DATASET_UNTAGGED: "The dataset has versions, but none carries that tag.",
     Reason.DATASET_NOT_READY: "The dataset is being uploaded or checked.",
+    Reason.DATASET_NOT_PLACED: "The version cannot be read in the way that the job asks for.",
     Reason.DATASET_RESOLVED: "The name was resolved to one committed version.",
     Reason.DATASET_ACCEPTED: "The version was accepted, and nobody has taken that back.",
     Reason.DATASET_WITHDRAWN: "The version must not be used any more.",

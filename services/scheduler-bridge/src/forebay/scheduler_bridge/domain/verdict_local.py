@@ -23,6 +23,7 @@ _DATA_ACTIONS: dict[str, str] = {
     Reason.DATASET_VERSION_MISSING: "look at the versions with `forebay dataset show`, or wait for that one",
     Reason.DATASET_UNTAGGED: "tag a version with `forebay dataset tag`",
     Reason.DATASET_NOT_READY: f"{_LATER}; `forebay dataset show` tells how far it is",
+    Reason.DATASET_NOT_PLACED: "put the version there with `forebay dataset place`, or leave `access` out and submit again",
     Reason.DATASET_WITHDRAWN: "submit the job again with another version",
     Reason.DATASET_CHANGED: "restore the version's files, or commit them as a new version",
     Reason.MODEL_UNKNOWN: "register the model with `forebay model register`",

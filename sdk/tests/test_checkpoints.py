@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from forebay.contracts.v1.models import checkpoint_digest
-from forebay.sdk.checkpoints import CheckpointWatcher, Save, Unfinished, inspect, safetensors_problem
+from forebay.sdk.checkpoints import CheckpointWatcher, Save, Unfinished, inspect, safetensors_problem, up_to_last
+from forebay.sdk.old_runs import saves_in
 
 from sdk.tests.builders import write_save
 
@@ -102,3 +104,59 @@ def test_strange_headers_are_named(tmp_path: Path, content: bytes, says: str) ->
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
     assert says in str(safetensors_problem(path))
+
+
+def _tensors(header: object, data: bytes = b"1234") -> bytes:
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [[0, 4, 8], [4], [], "04", {"a": 0, "b": 4}, [False, True], [0.0, 4.0], [0, None], [0, float("inf")], 4, None],
+)
+def test_offsets_that_are_no_two_sizes(tmp_path: Path, offsets: object) -> None:
+    """Whatever stands there, the save is said to be broken and the agent lives."""
+    write_save(tmp_path / "step-000100", 100)
+    header = {"w": {"dtype": "F32", "shape": [1], "data_offsets": offsets}}
+    (tmp_path / "step-000100" / "model.safetensors").write_bytes(_tensors(header))
+    (found,) = CheckpointWatcher(tmp_path).scan(final=True)
+    assert isinstance(found, Unfinished)
+    assert "model.safetensors" in found.reason
+
+
+def test_links_in_circles(tmp_path: Path) -> None:
+    """Links to nowhere and to each other, in a save and beside it, stop nothing."""
+    write_save(tmp_path / "step-000100", 100)
+    for place in (tmp_path, tmp_path / "step-000100"):
+        (place / "here").symlink_to("there")
+        (place / "there").symlink_to("here")
+        (place / "last").symlink_to("step-000900")
+        (place / "self").symlink_to(".")
+    (found,) = CheckpointWatcher(tmp_path).scan(final=True)
+    assert isinstance(found, Save)
+    whole, passed = saves_in(tmp_path)
+    assert [save.step for save in whole] == [100]
+    assert len(passed) == 4
+    assert not up_to_last(tmp_path / "step-000901")
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    """A file whose name is not UTF-8 cannot stand in an event; the save is passed over with that reason."""
+    write_save(tmp_path / "step-000100", 100)
+    with (Path(os.fsdecode(os.fsencode(tmp_path / "step-000100") + b"/\xff.bin"))).open("wb") as file:
+        file.write(b"x")
+    found = inspect(tmp_path / "step-000100")
+    assert isinstance(found, Unfinished)
+    assert "not UTF-8" in found.reason
+
+
+def test_metrics_of_any_size(tmp_path: Path) -> None:
+    """Numbers that no float holds, names that are no text, and thousands of them: the sound ones of the first hundred."""
+    write_save(tmp_path / "step-000100", 100)
+    metrics = {f"m{number:04}": number for number in range(3000)} | {"a" * 300: 1.0, "large": 10**400}
+    state = json.dumps({"step": 100, "metrics": metrics | {"\ud800": 1.0, "yes": True, "text": "0.5"}})
+    (tmp_path / "step-000100" / "state.json").write_text(state)
+    found = inspect(tmp_path / "step-000100")
+    assert isinstance(found, Save)
+    assert list(found.metrics) == [f"m{number:04}" for number in range(100)]

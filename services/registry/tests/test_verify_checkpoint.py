@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forebay.contracts.v1.models import CheckpointFile, CheckpointVerified, CheckpointWritten, checkpoint_digest
+from forebay.registry.adapters.file_artefacts import FileArtefacts
 from forebay.registry.domain.safetensors_header import MAX_HEADER_BYTES, HeaderError, header_length, tensors_of
 from forebay.registry.workers.verify_checkpoint import CheckpointVerifier, Verdict, tensors_in, verify
 from forebay.runtime.documents import D
@@ -219,6 +220,15 @@ class TestHostile:
         (tmp_path / "job" / "linked").symlink_to(secret)
         linked = event_for(secret, uri=str(tmp_path / "job" / "linked"))
         assert verify(linked, [tmp_path / "job"]).status == "missing"
+
+    def test_links_in_circles(self, tmp_path: Path) -> None:
+        """A uri of links that lead to each other is not there, for the check and for the audit."""
+        folder = put(tmp_path / "000500", own())
+        (tmp_path / "here").symlink_to("there")
+        (tmp_path / "there").symlink_to("here")
+        event = event_for(folder, uri=str(tmp_path / "here"))
+        assert verify(event, [tmp_path]).status == "missing"
+        assert not FileArtefacts([str(tmp_path)]).look("lab", "j-1", event.uri, []).seen
 
     @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "a/../../b", "a\\b", ""])
     def test_paths(self, tmp_path: Path, path: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ _STEP_KEYS = ("step", "global_step")
 _TRAILING_NUMBER = re.compile(r"(\d+)$")
 _LARGEST_HEADER = 100 * 1024 * 1024
 _BLOCK = 1 << 20
+_LONGEST_NAME, _MAX_METRICS = 200, 100
 MAX_FILES = 400
 """More do not fit into one event."""
 
@@ -104,12 +106,8 @@ def inspect(folder: Path) -> Save | Unfinished:
         return Unfinished(folder=folder, reason="it holds no file")
     if len(paths) > MAX_FILES:
         return Unfinished(folder=folder, reason=f"it holds {len(paths)} files, more than {MAX_FILES}")
-    for path in paths:
-        relative = path.relative_to(folder)
-        if any(in_progress(part) for part in relative.parts):
-            return Unfinished(folder=folder, reason=f"{relative} is still being written")
-        if reason := _broken(path):
-            return Unfinished(folder=folder, reason=f"{relative}: {reason}")
+    if reason := next((why for path in paths if (why := _unfinished(path, folder))), None):
+        return Unfinished(folder=folder, reason=reason)
     step = _step(folder)
     if step is None:
         return Unfinished(folder=folder, reason="neither a state file nor its name says the step")
@@ -128,6 +126,17 @@ def inspect(folder: Path) -> Save | Unfinished:
     )
 
 
+def _unfinished(path: Path, folder: Path) -> str | None:
+    """Why a file keeps the save from counting."""
+    relative = path.relative_to(folder)
+    if not _is_text(str(relative)):
+        return f"the name {str(relative)!a} is not UTF-8"
+    if any(in_progress(part) for part in relative.parts):
+        return f"{relative} is still being written"
+    reason = _broken(path)
+    return f"{relative}: {reason}" if reason else None
+
+
 def safetensors_problem(path: Path) -> str | None:
     """Say what is wrong with a safetensors file's header arithmetic; None when it holds."""
     size = path.stat().st_size
@@ -138,7 +147,7 @@ def safetensors_problem(path: Path) -> str | None:
             return f"the file has {size} bytes and no whole header"
         try:
             header = json.loads(file.read(length))
-            ends = sorted(tuple(v["data_offsets"]) for k, v in header.items() if k != "__metadata__")
+            ends = sorted(_span(v["data_offsets"]) for k, v in header.items() if k != "__metadata__")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return "the header is not that of safetensors"
     position = 0
@@ -148,6 +157,13 @@ def safetensors_problem(path: Path) -> str | None:
         position = stop
     expected = 8 + length + position
     return None if expected == size else f"the header promises {expected} bytes, the file has {size}"
+
+
+def _span(offsets: Any) -> tuple[int, int]:
+    start, stop = offsets
+    if type(start) is not int or type(stop) is not int:
+        raise ValueError(offsets)
+    return start, stop
 
 
 def _candidates(root: Path) -> list[Path]:
@@ -166,8 +182,8 @@ def _listing(folder: Path) -> Listing:
     for path in sorted(folder.rglob("*")):
         try:
             status = path.stat()
-        except FileNotFoundError:
-            continue  # renamed while we look; the next look sees the change
+        except OSError:
+            continue  # renamed while we look, and the next look sees the change; or a link to nowhere
         if path.is_file():
             found.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns))
     return tuple(found)
@@ -210,11 +226,22 @@ def _metrics(state: Mapping[str, Any]) -> dict[str, float]:
     metrics = state.get("metrics")
     if not isinstance(metrics, dict):
         return {}
-    return {
-        str(key): float(value)
+    numbers = {
+        key: float(value)
         for key, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     }
+    named = [key for key in sorted(numbers) if len(key) <= _LONGEST_NAME and _is_text(key)]
+    return {key: numbers[key] for key in named[:_MAX_METRICS]}
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can stand in an event: no halves of characters, as broken file names have."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _digested(path: Path, folder: Path) -> CheckpointFile:

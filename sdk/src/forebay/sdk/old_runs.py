@@ -41,7 +41,7 @@ def _candidates(folder: Path) -> list[Path | Unfinished]:
 def _judged(path: Path) -> Path | Unfinished:
     why = None
     if path.is_symlink():
-        why = f"a second name of {path.resolve().name}"
+        why = f"a second name of {path.readlink().name}"
     elif not path.is_dir():
         why = "a file, not a checkpoint's folder"
     elif in_progress(path.name):

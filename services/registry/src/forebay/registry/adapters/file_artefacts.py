@@ -35,7 +35,10 @@ class FileArtefacts:
         parsed = urlparse(uri)
         if parsed.scheme not in {"", "file"} or "\0" in uri:
             return Look(seen=False)
-        folder = Path(unquote(parsed.path) if parsed.scheme == "file" else uri).resolve()
+        try:
+            folder = Path(unquote(parsed.path) if parsed.scheme == "file" else uri).resolve()
+        except RuntimeError:  # links that lead to each other
+            return Look(seen=False)
         roots = (Path(root.replace("{project}", project).replace("{job}", job)).resolve() for root in self._roots)
         if not any(folder.is_relative_to(root) for root in roots):
             return Look(seen=False)

@@ -142,7 +142,10 @@ def _folder(uri: str, roots: Sequence[Path]) -> Path | Verdict:
     parsed = urlparse(uri)
     if parsed.scheme not in {"", "file"} or "\0" in uri:
         return Verdict("missing", (f"{uri[:200]!r} is not a path that this registry can read",))
-    folder = Path(unquote(parsed.path) if parsed.scheme == "file" else uri).resolve()
+    try:
+        folder = Path(unquote(parsed.path) if parsed.scheme == "file" else uri).resolve()
+    except RuntimeError:  # what Python says of links that lead to each other
+        return Verdict("missing", (f"{uri[:200]!r} is a link that leads nowhere",))
     if not any(folder.is_relative_to(root.resolve()) for root in roots):
         return Verdict("missing", (f"{folder} lies outside the folders of this job; nothing there was read",))
     return folder

@@ -67,6 +67,17 @@ async def test_everything_wrong_is_reported_together(tmp_path: Path, root: Path)
     assert not (one.root / "run" / "start.sh").exists()
 
 
+async def test_another_version_is_told_with_both_digests(tmp_path: Path, root: Path) -> None:
+    """What was pinned, and what is mounted."""
+    one = with_data(tmp_path, root)
+    told = json.loads(json.dumps(one.told))
+    told["inputs"][0]["manifest_sha256"] = "b" * 64
+    one.told = told
+    assert await one.prepare() == 201
+    (check,) = [item for item in one.report()["checks"] if item["status"] == "fail"]
+    assert check["message"].startswith("the job pinned 1/bbbbbbbbbbbb…, mounted is ")
+
+
 async def test_a_lost_mount_costs_no_attempt(tmp_path: Path, root: Path) -> None:
     """An empty folder behind a mount, or no mount at all: codes of the infrastructure."""
     one = with_data(tmp_path, root)

@@ -135,7 +135,7 @@ async def test_another_version_than_the_pinned_one_fails_at_once(lab: Lab) -> No
     job = await lab.train("wrong", "--output_dir=/forebay/output/train", restart={"max_attempts": 5})
     done = await lab.bridge.until(job, lambda found: found["state"] == "FAILED", "it fails", within=LONG)
     assert [item["attempt"] for item in done["attempts"]] == [1]
-    assert "the job pinned bbbbbbbbbbbb" in done["sentence"]
+    assert "the job pinned 1/bbbbbbbbbbbb" in done["sentence"]
     found = await lab.bridge.api.get("Job", lab.bridge.namespace, job)
     failed = condition(found or {}, "Failed")
     assert failed is not None

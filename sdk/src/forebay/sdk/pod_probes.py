@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from urllib.parse import quote, unquote
 from pydantic import Field
 
 from forebay.contracts.reasons import Reason
-from forebay.contracts.v1.datasets import PinnedInput
+from forebay.contracts.v1.datasets import MANIFEST_FILE, PinnedInput
 from forebay.sdk import pod_checks as judge
 from forebay.sdk.checkpoints import Unfinished, inspect
 from forebay.sdk.inputs import Inputs, local_path
@@ -92,6 +93,11 @@ def _data(pinned: PinnedInput, inputs: PodInputs, mounts: Sequence[MountPoint], 
         mounted = list(judge.judge_data_mount(name, str(root), mounts, entries=count, kinds=inputs.data_kinds))
         yield from (item for item in mounted if item.check.status == "fail" or "data-mode" not in inputs.skip)
         if any(item.check.status == "fail" for item in mounted):
+            return
+        digest = hashlib.sha256((root / MANIFEST_FILE).read_bytes()).hexdigest()
+        expected = (pinned.number, pinned.manifest_sha256)
+        if (drifted := judge.judge_version(name, expected=expected, found=(None, digest))) is not None:
+            yield drifted
             return
         problem, files, size = compare_manifest(root, pinned.manifest_sha256, until=until)
     except FileNotFoundError as error:

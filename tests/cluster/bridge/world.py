@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -104,11 +105,22 @@ class Bridge:
         except AssertionError as error:
             verdict = json.dumps(last.get("verdict"), indent=1)
             log = (self.folder / "bridge.log").read_text()[-2500:]
+            entries = [
+                f"{item.get('object')} {item.get('reason')} {item['message']}" for item in await self.history(job)
+            ]
+            verdict += "\n" + "\n".join([*entries[-15:], *self._open_work()])
             raise AssertionError(
                 f"{error}\nlast answer: {last.get('sentence')}\n{verdict}\nbridge.log: {log}"
             ) from error
         assert isinstance(found, dict)
         return found
+
+    def _open_work(self) -> list[str]:
+        """What the bridge still has to do, and why it did not succeed so far."""
+        with contextlib.closing(sqlite3.connect(self.folder / "state.sqlite")) as store:
+            rows = store.execute("SELECT body FROM documents WHERE kind = '_work'").fetchall()
+        records = [json.loads(body) for (body,) in rows]
+        return [f"{one['item']} {one['state']} {one['last_error']}" for one in records if one["state"] != "done"]
 
     async def cause(self, job: str, cause: str, *, within: float = SOON) -> Json:
         """The verdict, once its cause is this one."""

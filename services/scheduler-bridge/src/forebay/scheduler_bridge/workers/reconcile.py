@@ -8,11 +8,10 @@ is ours and never make a second one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from forebay.contracts.v1.datasets import PinnedInput
 from forebay.runtime.errors import RetryLater
@@ -55,7 +54,7 @@ class Reconciler:
         self._agent_keys = agent_keys or {}
         self._sites = sites
         self._gates = gates
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         key = place(item.project, str(item.payload["job"]))
@@ -64,25 +63,16 @@ class Reconciler:
             raise RetryLater(
                 AGAIN_S, f"there is no project file for {item.project}; put one where the bridge reads them"
             )
-        async with self._alone(key):
+        async with self._locks.setdefault(key, asyncio.Lock()):  # one run per job at a time
             job = await context.get(Job, key)
             if job is None:
                 raise RetryLater(0.2, f"{key} is not folded yet")
             try:
-                key = self._agent_keys.get(item.project)
-                await _Run(self._api, self._gates, site, job, context, agent_key=key).run()
+                agent_key = self._agent_keys.get(item.project)
+                await _Run(self._api, self._gates, site, job, context, agent_key=agent_key).run()
             except ApiSilentError as error:
                 raise RetryLater(1.0, str(error)) from error
         return ()
-
-    @contextlib.asynccontextmanager
-    async def _alone(self, key: str) -> AsyncIterator[None]:
-        """One run per job at a time."""
-        lock = self._locks[key]
-        async with lock:
-            yield
-        if not lock.locked():
-            self._locks.pop(key, None)
 
 
 class _Run:

@@ -274,6 +274,10 @@ def _terminated(state: Object, name: str, *, init: bool) -> Seen:
     return seen.but(sentence=said, layer=layer)
 
 
+_ECHO = re.compile(r"Error: [A-Z]\w+")
+"""An event that only repeats the reason of a container's state: `Error: ImagePullBackOff`."""
+
+
 def _said(facts: Facts, pod: Object) -> Iterator[Seen]:
     """Events that still hold: none once the main containers run, no trouble with mounts once an image was pulled."""
     if runs(pod):
@@ -282,6 +286,8 @@ def _said(facts: Facts, pod: Object) -> Iterator[Seen]:
     events = facts.about(pod)
     moved_on = max((event.at for event in events if event.reason in _PAST_MOUNT and event.at), default=None)
     for event in events:
+        if _ECHO.fullmatch(event.message):
+            continue  # the container's own state says the same with its message
         if (
             event.reason in _SILENT
             and not _PROBE.search(event.message)

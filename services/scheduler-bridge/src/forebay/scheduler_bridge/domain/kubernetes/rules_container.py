@@ -91,11 +91,13 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "image-pull",
         Cause.IMAGE,
-        "the image cannot be pulled",
+        "{image} cannot be pulled",
+        r'(?:failed to pull (?:and unpack )?image|back-?off pulling image|failed to resolve reference) "(?P<image>[^"]+)"',
         r"failed to pull (?:and unpack )?image|back-?off pulling image|errimagepull|imagepullbackoff|error pulling image|failed to (?:resolve reference|inspect image|copy: httpreadseeker)"
         r"|image (?:signature|verification)|failed to (?:extract layer|register layer)",
         tokens="ImagePullBackOff ErrImagePull RegistryUnavailable ImageInspectError SignatureValidationFailed ImageVolumeMountFailed FailedPullImage FAILED_IMAGE_PULL"
         " ErrImageVerification ImagePullFailed ImagePullError InspectFailed",
+        version=2,
         weight=25,
         either=True,
     ),

@@ -188,7 +188,9 @@ def test_lance_is_planned_alike_on_object_storage(places: dict[str, tuple[Place,
     ]
 
 
-def test_preflight_on_object_storage(places: dict[str, tuple[Place, dict[str, Any]]], tmp_path: Path) -> None:
+def test_preflight_on_object_storage(
+    places: dict[str, tuple[Place, dict[str, Any]]], stores: tuple[S3Server, OriginProxy], tmp_path: Path
+) -> None:
     """Listed sizes against the pinned manifest; a job with another digest is stopped."""
     at, pin = places["B"]
 
@@ -201,6 +203,13 @@ def test_preflight_on_object_storage(places: dict[str, tuple[Place, dict[str, An
     status, message = check({**pin, "manifest_sha256": "0" * 64})
     assert status == "fail"
     assert "is not the one that the job pinned" in message
+    bucket, stray = stores[0].bucket("robots-of-the-test"), "frames.lance/_versions/1.manifest"
+    bucket.put(f"pick/v1/{stray}", b"of another time")
+    try:
+        status, message = check(pin)
+        assert (status, message.startswith(stray)) == ("fail", True)
+    finally:
+        bucket.delete(f"pick/v1/{stray}")
 
 
 @pytest.mark.parametrize(

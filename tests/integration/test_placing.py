@@ -10,6 +10,7 @@ from typing import Any
 import lance
 import obstore
 import pytest
+from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.datasets import MANIFEST_FILE, DatasetVersionPlaced, LeaseGranted, LeaseRefused
 from forebay.ingest import questions
 from forebay.ingest.domain.placing import place_version
@@ -25,8 +26,7 @@ from services.ingest.tests.stories import DATASET
 from tests.servers.origin_proxy import OriginProxy, origin_proxy
 from tests.servers.seaweedfs import ACCESS_KEY, SECRET_KEY, S3Server, s3_server_beside
 
-URI = "s3://robots/versions"
-ROOT = f"{URI}/{PROJECT}/{DATASET}/v1"
+VERSION = f"{PROJECT}/{DATASET}/v1"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,9 @@ def keys(home: Path, endpoint: str, secret: str = SECRET_KEY) -> None:
     path.write_text(json.dumps({"stores": {"robots": store}}))
 
 
-def ask(place: Place, dataset: str = DATASET, uri: str = URI, id_: str = "place-1") -> dict[str, Any]:
+def ask(place: Place, dataset: str = DATASET, uri: str | None = None, id_: str = "place-1") -> dict[str, Any]:
+    """Each test has a prefix of its own."""
+    uri = f"s3://robots/{place.pool.parent.name}" if uri is None else uri
     return place.log.command(
         place_version(place.log.state, NothingPending(), request({"dataset": dataset, "uri": uri}, id_))
     )
@@ -65,27 +67,29 @@ async def test_a_job_that_asks_for_object_storage_waits_until_the_version_is_the
 ) -> None:
     """It is told what is missing and what to do; then it is leased the other place, others the pool."""
     await place.work()
+    root = f"s3://robots/{tmp_path.name}/{VERSION}"
     stories.submit(place.log, f"{DATASET}@train-ready", job="far", access="B")
     stories.submit(place.log, f"{DATASET}@train-ready", job="near")
     refused = place.log.of(LeaseRefused)[-1]
     assert refused.job == "far"
     assert not refused.permanent
+    assert refused.reason == Reason.DATASET_NOT_PLACED
     assert f"forebay dataset place {DATASET}@v1 s3://BUCKET/PREFIX" in refused.message
-    assert ask(place) == {"dataset": DATASET, "number": 1, "root": ROOT, "placing": "pl-" + _id(place), "joined": False}
+    assert ask(place) == {"dataset": DATASET, "number": 1, "root": root, "placing": "pl-" + _id(place), "joined": False}
     await place.work()
     (placed,) = place.log.of(DatasetVersionPlaced)
-    assert (placed.root, placed.access_plan, placed.problem) == (ROOT, "B", None)
+    assert (placed.root, placed.access_plan, placed.problem) == (root, "B", None)
     leases = {lease.job: lease.inputs[0] for lease in place.log.of(LeaseGranted)}
-    assert (leases["far"].access_plan, leases["far"].root) == ("B", ROOT)
+    assert (leases["far"].access_plan, leases["far"].root) == ("B", root)
     assert leases["near"].access_plan == "C"
     assert leases["near"].root.endswith("/v1")
     assert "s3://" not in leases["near"].root
     assert leases["far"].manifest_sha256 == leases["near"].manifest_sha256
     options = keys_of("robots", home=tmp_path).options()
-    there = lance.dataset(f"{ROOT}/frames.lance", storage_options=options).to_table()
+    there = lance.dataset(f"{root}/frames.lance", storage_options=options).to_table()
     assert there.equals(lance.dataset(f"{leases['near'].root}/frames.lance").to_table())
     (shown,) = questions.dataset(place.log.state, request({"dataset": DATASET}))["versions"]
-    assert shown["places"] == {"B": ROOT}
+    assert shown["places"] == {"B": root}
     assert ask(place, id_="place-2")["joined"]
     assert SECRET_KEY not in "".join(str(record.body) for record in place.log.records)
 
@@ -98,7 +102,7 @@ async def test_what_is_there_is_not_copied_again(place: Place, links: tuple[S3Se
     """A broken object is, an unbroken one is not; the manifest is in its place at the end."""
     await place.work()
     bucket = links[0].bucket("robots")
-    prefix = f"versions/{PROJECT}/{DATASET}/v1"
+    prefix = f"{place.pool.parent.name}/{VERSION}"
     ask(place)
     await place.work()
     names = {str(one["path"]) for part in obstore.list(bucket, prefix) for one in part}
@@ -136,6 +140,18 @@ async def _run(place: Place, worker: Any, work: Any) -> Any:
     assert version is not None
     place.log.state.put(replace(version, placing=None, places={}))
     return await worker(item_of(work), Context(place.log.state))
+
+
+async def test_a_prefix_that_holds_something_else(place: Place, links: tuple[S3Server, OriginProxy]) -> None:
+    """Another table's manifest there would be read as a newer version: the prefix is refused by the object's name."""
+    await place.work()
+    name = "frames.lance/_versions/1.manifest"
+    links[0].bucket("robots").put(f"{place.pool.parent.name}/{VERSION}/{name}", b"of another time")
+    ask(place)
+    await place.work()
+    (placed,) = place.log.of(DatasetVersionPlaced)
+    assert f"first {name}; name a prefix of its own" in (placed.problem or "")
+    assert not questions.dataset(place.log.state, request({"dataset": DATASET}))["versions"][0]["places"]
 
 
 async def test_a_store_that_refuses_or_is_away(

@@ -86,6 +86,10 @@ def check_objects(pinned: PinnedInput, root: Root) -> PreflightCheck:
             found = there.get(entry["path"], "no")
             message = f"{entry['path']} has {found} bytes on object storage, {entry['bytes']} were committed"
             return _fail(name, Reason.DATASET_CHANGED, message)
+    strange = sorted(set(there) - {str(entry["path"]) for entry in entries} - {MANIFEST_FILE})
+    if strange:
+        message = f"{strange[0]} lies beside the version on object storage, and was not committed"
+        return _fail(name, Reason.DATASET_CHANGED, message)
     return _pass(name, Reason.DATA_READABLE, f"{len(entries)} objects open at {pinned.name}@v{pinned.number}")
 
 

@@ -77,6 +77,10 @@ class Placer:
         entries: list[dict[str, Any]] = json.loads(manifest)["files"]
         objects = PlacedObjects(root, self.home)
         there = objects.sizes()
+        strange = sorted(set(there) - {str(entry["path"]) for entry in entries} - {MANIFEST_FILE})
+        if strange:  # a manifest among them would be taken for a newer version of a table
+            msg = f"{root} holds {len(strange)} objects that are not of this version, first {strange[0]}; name a prefix of its own"
+            raise SourceChangedError(msg)
         for entry in entries:
             name, digest, size = str(entry["path"]), str(entry["sha256"]), int(entry["bytes"])
             if there.get(name) != size or objects.digest(name) != digest:

@@ -136,13 +136,13 @@ async def test_a_config_map_that_does_not_exist(api: Api, namespace: str, image:
 
 
 async def test_an_image_that_nobody_has(api: Api, namespace: str) -> None:
-    """The kubelet tries to pull it, and backs off."""
-    await api.create(objects.job(namespace, "unknown", "true", image="registry.invalid/nobody/has:1"))
+    """The kubelet tries to pull it, and says that it cannot."""
+    await api.create(objects.job(namespace, "unknown", "true", image="127.0.0.1:9/nobody/has:1"))
 
     async def reason() -> bool:
-        return waiting(await pod_of(api, namespace, "unknown")) == "ImagePullBackOff"
+        return waiting(await pod_of(api, namespace, "unknown")) in {"ErrImagePull", "ImagePullBackOff"}
 
-    await eventually(reason, what="ImagePullBackOff", within=90)
+    await eventually(reason, what="ErrImagePull or ImagePullBackOff", within=SOON)
 
 
 async def test_out_of_memory(api: Api, namespace: str, image: str) -> None:

@@ -35,10 +35,17 @@ def _parser() -> argparse.ArgumentParser:
         if name in {"up", "down", "status"}:
             command.add_argument("--work", type=Path, help="work folder (default .forebay/testcluster)")
         if name == "up":
-            command.add_argument("--gpus", type=int, default=launch.DEFAULT_GPUS, help="fake GPUs of the node")
+            command.add_argument("--gpus", type=_count, default=launch.DEFAULT_GPUS, help="fake GPUs of the node")
         if name == "status":
             command.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        msg = f"{text!r} is not a number of GPUs: 0 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
 
 
 def _folder(given: Path | None) -> WorkFolder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from forebay.contracts.codec import encode
 from forebay.contracts.parts import Part, Source
 from forebay.contracts.subjects import STREAM
 from forebay.runtime.app import run_service
+from forebay.runtime.bus import Bus
 from forebay.runtime.client import Client
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.runtime.machine import event_of
@@ -87,6 +89,15 @@ async def test_upload_is_folded_worked_on_and_answered(server: NatsServer, tmp_p
             await me.ask("ingest", "lab", "nonsense")
         live, rebuilt = await digests(me, tmp_path)
         assert live == rebuilt
+
+
+async def test_leaving_is_no_trouble(server: NatsServer, caplog: pytest.LogCaptureFixture) -> None:
+    """A connection that is closed on purpose is not reported as lost."""
+    bus = Bus(server.url, toy.SERVICE.source, server.key(toy.SERVICE.source))
+    await bus.connect()
+    await bus.close()
+    await server.stop()
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_bus_outage_loses_nothing(server: NatsServer, tmp_path: Path) -> None:

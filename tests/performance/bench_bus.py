@@ -76,8 +76,13 @@ async def bare_server(folder: Path) -> AsyncIterator[NatsClient]:
 
 
 async def _connected(port: int) -> NatsClient | None:
+    """The server is asked until it listens; that it does not yet is no news."""
+
+    async def quiet(_: Exception) -> None:
+        pass
+
     try:
-        return await nats.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False, connect_timeout=1)
+        return await nats.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False, connect_timeout=1, error_cb=quiet)
     except OSError:
         return None
 

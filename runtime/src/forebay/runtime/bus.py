@@ -122,6 +122,7 @@ class Bus:
 
     async def close(self) -> None:
         """Leave. While the connection is lost nothing can be drained; what was decided is in the outbox."""
+        self._closing = True
         with contextlib.suppress(NatsError, OSError):
             await self._broker.stop()
 

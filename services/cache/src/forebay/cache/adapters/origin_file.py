@@ -10,7 +10,7 @@ from forebay.cache.adapters.origin import Origin
 from forebay.cache.errors import DataChangedError
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from _typeshed import WriteableBuffer
 
 
 class OriginFile(io.RawIOBase):
@@ -46,7 +46,7 @@ class OriginFile(io.RawIOBase):
         self._at += len(content)
         return content
 
-    def readinto(self, buffer: Buffer) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer)
         content = self.read(view.nbytes)
         view[: len(content)] = content

@@ -8,13 +8,15 @@ and by the workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from forebay.ingest.adapters import lerobot_tables, metadata_tables
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
-from forebay.ingest.adapters.decoders import Decoders
+from forebay.ingest.adapters.decoders import Decoders, cores
 from forebay.ingest.adapters.decoding import DataFile, Listing
 from forebay.ingest.content import Content, Tasks, check_loose_videos, read_tables
 from forebay.ingest.domain import frames, info_file, report, rules, signals, structure, video_form, whole
@@ -270,9 +272,13 @@ class _Inspector:
             name: (self._folder.path(name), watch) for name, watch in watches.items() if name not in self._folder.far
         }
         self._content.decode(self._data, near, self._counter("rows", rows), on_frames)
-        for name in watches.keys() - near.keys():
-            with self._folder.near(name) as path:
-                self._content.decode([], {name: (path, watches[name])}, on_frames, on_frames)
+        far = sorted(watches.keys() - near.keys())
+        for start in range(0, len(far), cores()):
+            some = far[start : start + cores()]
+            with ExitStack() as held, ThreadPoolExecutor(len(some)) as fetchers:
+                paths = list(fetchers.map(lambda name: held.enter_context(self._folder.near(name)), some))
+                fetched = {name: (path, watches[name]) for name, path in zip(some, paths, strict=True)}
+                self._content.decode([], fetched, on_frames, on_frames)
 
     def _counter(self, stage: str, total: int) -> Callable[[int], None]:
         done = 0

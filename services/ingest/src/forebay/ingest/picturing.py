@@ -7,6 +7,7 @@ in decoders, like everything from outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from forebay.ingest.adapters import plot_data
@@ -53,11 +54,34 @@ def _chosen(inspection: Inspection) -> list[Episode]:
 
 
 def _shots(episodes: Sequence[Episode], info: Info, folder: DatasetFolder, pool: Decoders) -> list[Shot]:
+    with ExitStack() as held:
+        return _pictures_of(episodes, info, _Fetched(folder, held), pool)
+
+
+class _Fetched:
+    """Videos on this machine, those on S3 fetched once more; what cannot be had is None."""
+
+    def __init__(self, folder: DatasetFolder, held: ExitStack) -> None:
+        self._folder = folder
+        self._held = held
+        self._paths: dict[str, Path | None] = {}
+
+    def path(self, name: str) -> Path | None:
+        if name not in self._paths:
+            try:
+                known = name in self._folder.files
+                self._paths[name] = self._held.enter_context(self._folder.near(name)) if known else None
+            except (IngestError, OSError):
+                self._paths[name] = None
+        return self._paths[name]
+
+
+def _pictures_of(episodes: Sequence[Episode], info: Info, fetched: _Fetched, pool: Decoders) -> list[Shot]:
     tasks: list[Task] = []
     wanted: list[tuple[Episode, str, list[int]]] = []
     for episode in episodes:
         for window in episode.windows:
-            path = _path(folder, window.file)
+            path = fetched.path(window.file)
             if path is None or not episode.length:
                 continue
             rows = max(min(episode.length, round((window.stop - window.start) * info.fps) or episode.length), 1)
@@ -117,7 +141,7 @@ def _curves(
 
 
 def _path(folder: DatasetFolder, name: str) -> Path | None:
-    """Where a file lies, when it is on this machine and inside the folder; videos on S3 are not fetched again."""
+    """Where a file lies, when it is on this machine and inside the folder."""
     try:
         return folder.path(name) if name in folder.files and name not in folder.far else None
     except IngestError:

@@ -1,10 +1,12 @@
-"""A dataset on S3, looked at like a folder: metadata and rows are fetched once, videos one at a time.
+"""A dataset on S3, looked at like a folder: metadata and rows are fetched once, videos a few at a time.
 
 The fetched files lie in a workspace that whoever made it removes.
 """
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -52,12 +54,13 @@ class ObjectFolder(DatasetFolder):
 
     @contextmanager
     def _held(self, name: str) -> Iterator[Path]:
-        target = self.root / _HELD / Path(name).name
+        target = self.root / _HELD / uuid.uuid4().hex / Path(name).name
+        target.parent.mkdir(parents=True)
         try:
             self._objects.fetch(name, self.listed[name], target)
             yield target
         finally:
-            target.unlink(missing_ok=True)
+            shutil.rmtree(target.parent, ignore_errors=True)
 
     def arriving(self) -> list[str]:
         """Objects appear whole."""

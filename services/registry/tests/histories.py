@@ -361,6 +361,8 @@ def history() -> list[Event[EventBody]]:
     )
     registry.command("model-register", model="reach", job="reach-1")
     registry.command("model-evaluate", model="reach", metrics={"success": 0.9}, source="eval.json")
+    gate = {"rules": [{"metric": "success", "at_least": 0.8}]}
+    registry.command("model-policy", channel="candidate", policy=gate, reason="pilot")
     registry.command("model-release", model="reach", channel="candidate")
     registry.command("model-release", model="reach", channel="production")
     registry.say(

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forebay.cache.adapters.origin import Origin
 from forebay.cache.errors import DataChangedError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 
 class OriginFile(io.RawIOBase):
@@ -46,7 +43,7 @@ class OriginFile(io.RawIOBase):
         self._at += len(content)
         return content
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer)
         content = self.read(view.nbytes)
         view[: len(content)] = content

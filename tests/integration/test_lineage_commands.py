@@ -115,13 +115,19 @@ async def test_a_model_and_its_story(person: Person, server: NatsServer, tmp_pat
         assert "pc_success" in await person("model", "evaluate", "reach", "--metrics", str(info))
     release = ("model", "release", "reach@v1", "--channel", "production", "--policy", str(gate), "--expect", "none")
     assert "✓ pc_success" in await person(*release)
-    worse = ("model", "release", "reach@v2", "--channel", "production", "--policy", str(gate))
+    keep = ("model", "policy", "--channel", "production", "--set", str(gate), "--reason", "cups break")
+    assert "pc_success >= production - 5" in await person(*keep)
+    assert (await person.json("model", "policy"))["policies"][0]["reason"] == "cups break"
+    worse = ("model", "release", "reach@v2", "--channel", "production")
     assert "75 is needed" in await person(*worse, code=1)
     then = (await person.json("history", "reach"))["as_of_seq"]
     await person(*worse, "--force", "a new arm")
     history = await person("history", "reach")
     assert "a new arm" in history
     assert (await person.json("history", "reach", "--as-of", str(then)))["channels"] == {"production": 1}
+
+    whole = await person.json("audit", "reach@v2", "--contents")
+    assert (whole["unread_bytes"], [one for one in whole["findings"] if one["code"] == "MODEL_BROKEN"]) == (0, [])
 
     found = await person.json("lineage", "reach@production", "--as-of", str(then))
     assert (found["tree"]["fields"]["number"], found["complete"]) == (1, True)

@@ -33,7 +33,6 @@ async def test_a_job_runs_to_its_end(bridge: Bridge) -> None:
 
 async def test_no_quota_is_held_while_data_is_not_ready(bridge: Bridge, queues: Queues) -> None:
     """Kueue itself says that the Workload is gated; when the data is ready it is admitted at once."""
-    await bridge.uploading()
     job = await bridge.submit("train", "true", datasets=[{"name": "reach@train-ready"}])
     waiting = await bridge.until(job, lambda found: found["queued_for"] in {"data", "not-evaluated-yet"}, "it waits")
     assert waiting["state"] == "QUEUED"
@@ -199,7 +198,6 @@ async def test_a_quota_of_the_namespace_denies_the_pod(bridge: Bridge) -> None:
 
 async def test_checks_before_the_start_fail_the_job_at_once(bridge: Bridge) -> None:
     """The pool's claim is there but holds nothing: the data check names it, and no attempt is wasted."""
-    await bridge.uploading()
     metadata = {"name": "pool", "namespace": bridge.namespace}
     await bridge.api.create(volume(bridge.namespace))
     claim = {

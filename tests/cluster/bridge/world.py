@@ -21,7 +21,7 @@ from forebay.contracts.body import EventBody, FileRef
 from forebay.contracts.catalogue import spec_of
 from forebay.contracts.envelope import Event
 from forebay.contracts.parts import PROJECT_PARTS, Part, Source
-from forebay.contracts.v1 import cache, datasets, episodes
+from forebay.contracts.v1 import cache, datasets
 from forebay.runtime.client import Client
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.testcluster.api import Api
@@ -84,7 +84,7 @@ class Bridge:
         """Submit a job; `command` is for a shell."""
         spec: Json = {"name": name, "image": "forebay.test/busybox:1", "command": ["sh", "-c", " ".join(command)]}
         spec |= {"resources": {"cpu": "10m", "memory": "32Mi"}, "pod": {"imagePullPolicy": "IfNotPresent"}} | fields
-        answer = await self.client.ask("scheduler-bridge", PROJECT, "submit", {"spec": spec})
+        answer = await self.client.ask("scheduler-bridge", PROJECT, "submit", {"spec": spec, "wait_for_dataset": True})
         return str(answer.result["job"])
 
     async def why(self, job: str) -> Json:
@@ -173,21 +173,6 @@ class Bridge:
             seconds=0,
         )
         await self.say(warm)
-
-    async def uploading(self) -> None:
-        """A dataset that is on its way, so that a job may name it."""
-        await self.say(
-            episodes.UploadStarted(
-                upload="up-1",
-                dataset="reach",
-                source_ref="/data",
-                source_format="lerobot-v3.0",
-                landing_uri="/pool/landing",
-                expected_episodes=1,
-                expected_files=1,
-                expected_bytes=1,
-            )
-        )
 
     async def leased(
         self,

@@ -45,6 +45,8 @@ _CACHE_KIB = 32 << 10
 """Room for the inner pages of a store of a million nodes, so that a look costs one read."""
 _FILTER_BITS = 27
 """16 MiB: with ten million documents one in fifty reads of an absent one still looks into the file."""
+_LINE = 511
+"""Bits of a cache line."""
 
 
 class SqliteStore:
@@ -230,7 +232,7 @@ class SqliteStore:
 
 
 class _Filter:
-    """A Bloom filter over (kind, key): what it does not know was never written."""
+    """A Bloom filter over (kind, key): what it does not know was never written. Both bits of a key share a cache line."""
 
     def __init__(self, bits: int) -> None:
         self._bits = mmap(-1, 1 << bits - 3)  # zeroes that cost nothing before they are touched
@@ -241,10 +243,15 @@ class _Filter:
         bits, mask, shift = self._bits, self._mask, self._shift
         for kind, key, _ in rows:
             number = hash((kind, key))
-            for place in (number & mask, number >> shift & mask):
-                bits[place >> 3] |= 1 << (place & 7)
+            one = number & mask
+            two = one ^ number >> shift & _LINE
+            bits[one >> 3] |= 1 << (one & 7)
+            bits[two >> 3] |= 1 << (two & 7)
 
     def may_hold(self, kind: str, key: str) -> bool:
         number = hash((kind, key))
-        one, two = number & self._mask, number >> self._shift & self._mask
-        return bool(self._bits[one >> 3] >> (one & 7) & 1 and self._bits[two >> 3] >> (two & 7) & 1)
+        one = number & self._mask
+        if not self._bits[one >> 3] >> (one & 7) & 1:
+            return False
+        two = one ^ number >> self._shift & _LINE
+        return bool(self._bits[two >> 3] >> (two & 7) & 1)

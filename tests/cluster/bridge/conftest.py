@@ -50,4 +50,4 @@ async def bridge(
             try:
                 yield running
             finally:
-                await running.stop()
+                await running.close()

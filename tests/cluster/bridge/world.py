@@ -49,14 +49,31 @@ class Bridge:
     folder: Path
     environment: dict[str, str]
     process: asyncio.subprocess.Process | None = None
+    registry: asyncio.subprocess.Process | None = None
     _said: int = field(default=0)
 
     async def start(self) -> None:
-        with (self.folder / "bridge.log").open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "forebay.scheduler_bridge", env=self.environment, stdout=log, stderr=log
-            )
+        """The bridge, and a registry once: a second attempt asks it where to continue."""
+        if self.registry is None:
+            keys = {"FOREBAY_NKEY_FILE": str(self.server.key(Source(Part.REGISTRY)))}
+            store = {"FOREBAY_STORE": str(self.folder / "registry.sqlite")}
+            self.registry = await self._run("registry", self.environment | keys | store)
+        self.process = await self._run("scheduler_bridge", self.environment)
         await eventually(self._answers, what="the bridge answers", within=SOON)
+
+    async def _run(self, service: str, environment: dict[str, str]) -> asyncio.subprocess.Process:
+        name = "bridge.log" if service == "scheduler_bridge" else f"{service}.log"
+        with (self.folder / name).open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-m", f"forebay.{service}", env=environment, stdout=log, stderr=log
+            )
+
+    async def close(self) -> None:
+        """Stop both."""
+        await self.stop()
+        if self.registry is not None and self.registry.returncode is None:
+            self.registry.terminate()
+            await self.registry.wait()
 
     async def _answers(self) -> bool:
         assert self.process is not None

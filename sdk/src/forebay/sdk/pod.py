@@ -145,13 +145,17 @@ class Pod:
             )
             self._say(body, self._settings.job, self._attempt)
 
+    def _training_is_over(self) -> bool:
+        """The shim has said so. A signal that comes before this process can take it is lost: it is its container's init."""
+        return (self._settings.run_dir / "exit.json").exists()
+
     async def watch(self, stop: asyncio.Event) -> int:
-        """Announce saves until told to stop, then the last ones."""
+        """Announce saves until told to stop or the training has ended, then the last ones."""
         ended = self._settings.run_dir / "exit.json"
         _log.info("watching %s as attempt %d", self._settings.checkpoints, self._attempt)
         async with self._link:
             delivery = asyncio.create_task(self._link.deliver_for_ever())
-            while not stop.is_set():
+            while not (stop.is_set() or self._training_is_over()):
                 if self._settings.index == 0:
                     # The command may have ended before this process could hear that it should.
                     await self._saves.announce(self._attempt, final=ended.exists())

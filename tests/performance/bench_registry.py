@@ -27,6 +27,7 @@ from forebay.contracts.streams import consumers
 from forebay.contracts.subjects import STREAM
 from forebay.registry.app import definition
 from forebay.runtime.bus import Bus
+from forebay.runtime.collector import collect_seldom
 from forebay.runtime.engine import Engine
 from forebay.runtime.log import LogMessage, LogReader
 from forebay.runtime.machine import Request
@@ -83,6 +84,7 @@ async def timed(ask: Ask, ids: Sequence[str]) -> tuple[list[float], list[float]]
 
 async def questions(engine: Engine, plain: PlainLineage, made: Made) -> None:
     """Each question on the same random ids; the first answers come from a cold store."""
+    collect_seldom()  # as the service's process does
     chosen = random.Random(11)  # noqa: S311 a chosen order, no secret
     episodes = [chosen.choice(made.episodes) for _ in range(ASKED)]
     models = [chosen.choice(made.models) for _ in range(ASKED)]

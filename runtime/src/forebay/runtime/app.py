@@ -20,6 +20,7 @@ from forebay.runtime import health as health_module
 from forebay.runtime import telemetry
 from forebay.runtime.answers import Answers
 from forebay.runtime.bus import Bus
+from forebay.runtime.collector import collect_seldom
 from forebay.runtime.companion import Companion, Company
 from forebay.runtime.engine import Engine
 from forebay.runtime.errors import FencedError, RuntimeFailure, StoreNotFitError, Unreachable
@@ -221,6 +222,7 @@ def main(run: Callable[[], Awaitable[None]]) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
+    collect_seldom()
     try:
         asyncio.run(until_told())
     except RuntimeFailure as error:

@@ -18,7 +18,7 @@ INTERNAL_PREFIX = "_"
 """Kinds of the runtime itself (outbox, work, …); never part of a digest."""
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
+class Document(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A frozen value in a service's state, unique by `key` within its `kind`."""
 
     kind: ClassVar[str]

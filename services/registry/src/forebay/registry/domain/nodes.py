@@ -32,7 +32,7 @@ Link = tuple[str, str]
 """(relation, id of the parent)."""
 
 
-class Fact(msgspec.Struct, frozen=True, array_like=True):
+class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one event says about one node. `values` holds JSON values only (lists, no tuples)."""
 
     event: str
@@ -121,7 +121,7 @@ class TagPointer(Document, frozen=True, kw_only=True):
         return f"{self.project}/{self.dataset}@{self.tag}"
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True):
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where in the log an event stands, and when it was stored (microseconds since the epoch)."""
 
     event: str

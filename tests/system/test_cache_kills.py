@@ -9,7 +9,7 @@ from forebay.cache.adapters import juicefs_volume
 
 from tests.chaos.cache_kills import run_kills
 
-KILLS = 20
+KILLS = 8
 
 if juicefs_volume.fuse_available() is None:
 

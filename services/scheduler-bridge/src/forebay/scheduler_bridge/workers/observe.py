@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from forebay.runtime.companion import Company
@@ -53,8 +53,10 @@ class Watcher(Protocol):
 class Observer:
     """One cluster, as far as it concerns our jobs."""
 
-    def __init__(self, watch: Callable[[Collection], Watcher]) -> None:
+    def __init__(self, watch: Callable[[Collection], Watcher], namespaces: Mapping[str, str]) -> None:
         self._watch = watch
+        self._namespaces = namespaces
+        """Project -> where its jobs run; labels in any other namespace are a stranger's claim."""
         self._owners: dict[str, Owner] = {}
         """uid of a Job, Pod or Workload -> whose it is"""
         self._around: dict[tuple[str, str, str], Json] = {}
@@ -127,7 +129,7 @@ class Observer:
 
     async def _take_owned(self, item: Json, *, gone: bool) -> None:
         uid = uid_of(item)
-        owner = self._owners.get(uid) or job_labels(item)
+        owner = self._owners.get(uid) or self._claimed(item)
         if owner is None:
             owner = next((self._owners[one] for one in owner_uids(item) if one in self._owners), None)
         if owner is None:
@@ -148,6 +150,13 @@ class Observer:
                 await self._offers.put((owner, near, False, ""))
         for orphan in self._orphans.pop(uid, ()):
             await self._take(orphan, gone=False)
+
+    def _claimed(self, item: Json) -> Owner | None:
+        """Whose the object says it is, when it stands where that project's jobs run."""
+        found = job_labels(item)
+        if found is None or self._namespaces.get(found[0]) != item["metadata"].get("namespace"):
+            return None
+        return found
 
     def _adopt_later(self, item: Json, uids: Iterable[str]) -> None:
         for uid in uids:

@@ -30,9 +30,9 @@ from forebay.scheduler_bridge.domain.cluster.objects import (
     job_labels,
     owner_uids,
     trim,
-    uid_of,
 )
 from forebay.scheduler_bridge.domain.documents import Job, place
+from forebay.scheduler_bridge.domain.kubernetes.facts import uid_of
 
 _log = logging.getLogger(__name__)
 Owner = tuple[str, str]

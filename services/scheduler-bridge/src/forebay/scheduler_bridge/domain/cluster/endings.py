@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from forebay.contracts.reasons import Reason
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
-from forebay.scheduler_bridge.domain.cluster.objects import Json, condition_of
+from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.cluster.view import View, has_run, main_container, statuses
 from forebay.scheduler_bridge.domain.documents import Attempt
+from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
 
 _DISRUPTIONS: dict[str, tuple[Reason, str]] = {
     "PreemptionByScheduler": (Reason.PREEMPTED, "a pod of higher priority took its place"),

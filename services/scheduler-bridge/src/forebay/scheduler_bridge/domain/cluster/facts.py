@@ -7,7 +7,9 @@ from typing import Any
 from forebay.contracts.v1 import jobs
 from forebay.runtime.machine import Emit
 from forebay.scheduler_bridge.domain.cluster.fold import OBJECT
-from forebay.scheduler_bridge.domain.cluster.objects import PENDING, Json, condition_of, digest_of, label_of, uid_of
+from forebay.scheduler_bridge.domain.cluster.objects import PENDING, Json, digest_of, label_of
+from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
+from forebay.scheduler_bridge.domain.kubernetes.facts import uid_of
 
 _SOURCES = {
     PENDING: "kueue",

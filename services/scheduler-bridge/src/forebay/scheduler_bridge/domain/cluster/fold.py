@@ -11,8 +11,9 @@ from forebay.contracts.envelope import Recorded
 from forebay.contracts.v1 import jobs
 from forebay.runtime.state import Fold
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject, Refusal
-from forebay.scheduler_bridge.domain.cluster.view import View, moment, view_of
+from forebay.scheduler_bridge.domain.cluster.view import View, view_of
 from forebay.scheduler_bridge.domain.documents import Job
+from forebay.scheduler_bridge.domain.kubernetes.facts import moment
 
 _SECOND = timedelta(seconds=1)
 """What the API's clocks are rounded to."""
@@ -76,7 +77,11 @@ def _pairs(job: Job, view: View) -> dict[str, int]:
             continue
         # A pod from before this quota was given belongs to an attempt that is over.
         since = attempt.admitted_at - _SECOND
-        pods = [pod for pod in pods if (made := moment(pod.body)) is None or made >= since]
+        pods = [
+            pod
+            for pod in pods
+            if (made := moment(pod.body.get("metadata", {}).get("creationTimestamp"))) is None or made >= since
+        ]
         if pods:
             pairs[pods.pop(0).uid] = attempt.number
     return pairs

@@ -18,17 +18,18 @@ from forebay.scheduler_bridge.domain import announcements
 from forebay.scheduler_bridge.domain.announcements import Decided
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.endings import Cause, ending_of
-from forebay.scheduler_bridge.domain.cluster.objects import Json, condition_of
+from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.cluster.view import (
     View,
     has_run,
     is_instrumented,
     is_over,
-    moment,
     preparation,
     statuses,
 )
 from forebay.scheduler_bridge.domain.documents import Attempt, Job
+from forebay.scheduler_bridge.domain.kubernetes.facts import Object, moment
+from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
 
 _NORMAL = frozenset({"ContainerCreating", "PodInitializing", ""})
 _MOUNTS = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume"})
@@ -47,7 +48,7 @@ def follow(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
 
 
 def _emit(job: Job, body: EventBody, *dedupe: object, at: str = "") -> Emit:
-    return Emit(project=job.project, body=body, dedupe=dedupe, time=moment({}, at=at) if at else None)
+    return Emit(project=job.project, body=body, dedupe=dedupe, time=moment(at))
 
 
 def _admission(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
@@ -212,7 +213,7 @@ def _unseen(job: Job, attempts: list[Attempt], cause: Cause) -> Iterator[Emit]:
         yield _end(job, attempt, cause)
 
 
-def failure_of(job: Job, condition: Json) -> tuple[Reason, str]:
+def failure_of(job: Job, condition: Object) -> tuple[Reason, str]:
     """Why a Job failed: its last attempt's cause; the Job controller's words beside it."""
     said = f"{condition.get('reason') or 'Failed'}: {condition.get('message') or 'the Job has failed'}"
     last = job.last

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from forebay.scheduler_bridge.domain.cluster.objects import Json, condition_of, holds
+from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.gate import opening
+from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
+from forebay.scheduler_bridge.domain.kubernetes.facts import is_true as holds
 from forebay.scheduler_bridge.domain.pod_layout import GATE, KUEUE_GATED_BY, KUEUE_QUEUE, WAITING_QUEUE
 
 HELD = "forebay.dev/held"

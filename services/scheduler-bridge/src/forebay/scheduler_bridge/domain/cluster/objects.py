@@ -12,10 +12,9 @@ from typing import Any
 
 from forebay.contracts.identifiers import content_digest
 from forebay.scheduler_bridge.domain.masking import mask
+from forebay.scheduler_bridge.domain.pod_layout import JOB_LABEL, PROJECT_LABEL
 
 Json = dict[str, Any]
-PROJECT, JOB = "forebay.dev/project", "forebay.dev/job"
-"""Labels of everything that belongs to a job of ours."""
 MAX_TEXT = 4096
 """Characters of one text; the kubelet's own messages end there."""
 _OURS = ("forebay.dev/", "kueue.x-k8s.io/", "batch.kubernetes.io/", "job-name", "controller-uid")
@@ -63,10 +62,6 @@ def digest_of(trimmed: Json) -> str:
     return content_digest({**trimmed, "metadata": metadata})
 
 
-def uid_of(item: Mapping[str, Any]) -> str:
-    return str((item.get("metadata") or {}).get("uid") or "")
-
-
 def label_of(item: Mapping[str, Any]) -> str:
     """`Pod/team-a/train-7-x2`: how people name an object."""
     metadata = item.get("metadata") or {}
@@ -77,27 +72,12 @@ def label_of(item: Mapping[str, Any]) -> str:
 def job_labels(item: Mapping[str, Any]) -> tuple[str, str] | None:
     """(project, job) when the object says itself that it is ours."""
     labels = (item.get("metadata") or {}).get("labels") or {}
-    project, job = labels.get(PROJECT), labels.get(JOB)
+    project, job = labels.get(PROJECT_LABEL), labels.get(JOB_LABEL)
     return (str(project), str(job)) if project and job else None
 
 
 def owner_uids(item: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(owner.get("uid")) for owner in (item.get("metadata") or {}).get("ownerReferences") or ())
-
-
-def condition_of(item: Mapping[str, Any], kind: str) -> Json | None:
-    """One condition of an object's status."""
-    for condition in (item.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == kind:
-            found: Json = condition
-            return found
-    return None
-
-
-def holds(item: Mapping[str, Any], kind: str) -> bool:
-    """The condition is there and True."""
-    condition = condition_of(item, kind)
-    return condition is not None and condition.get("status") == "True"
 
 
 def _metadata(metadata: Mapping[str, Any]) -> Json:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
-from forebay.scheduler_bridge.domain.cluster.objects import Json, condition_of, holds
+from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.documents import Job
+from forebay.scheduler_bridge.domain.kubernetes.facts import Object
+from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
+from forebay.scheduler_bridge.domain.kubernetes.facts import is_true as holds
+from forebay.scheduler_bridge.domain.pod_layout import PREPARE
 from forebay.scheduler_bridge.domain.verdict import Witness
 
-PREPARE = "forebay-prepare"
-"""The init container of ours that checks a place before training starts there."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -66,14 +67,14 @@ class View:
         return self.job.body.get("spec", {}).get("suspend") is False
 
     @cached_property
-    def evicted(self) -> Json | None:
+    def evicted(self) -> Object | None:
         """Kueue's Evicted condition while it holds."""
         if self.workload is None or not holds(self.workload.body, "Evicted"):
             return None
         return condition_of(self.workload.body, "Evicted")
 
     @cached_property
-    def outcome(self) -> tuple[str, Json] | None:
+    def outcome(self) -> tuple[str, Object] | None:
         """`Complete` or `Failed` of the Job object, with its condition."""
         if self.job is None:
             return None
@@ -103,16 +104,6 @@ def newest(items: Sequence[ClusterObject]) -> ClusterObject | None:
 
 def age(item: ClusterObject) -> tuple[str, str]:
     return str(item.body.get("metadata", {}).get("creationTimestamp", "")), item.uid
-
-
-def moment(item: Json, *, at: str = "") -> datetime | None:
-    """When an object was made, or another time of the API as it prints it."""
-    text = at or str((item.get("metadata") or {}).get("creationTimestamp") or "")
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def rank_of(pod: ClusterObject) -> int:

@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import hashlib
 import json
 import os
 import random
-import secrets
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -32,6 +29,7 @@ from forebay.runtime.log import LogReader
 
 from services.ingest.tests.valid_datasets import Shape, build
 from tests.chaos.examine import quiet
+from tests.chaos.long_run import long_run
 from tests.chaos.story import PROJECT
 from tests.eventually import eventually
 from tests.servers.installation import Installation, installation
@@ -51,6 +49,15 @@ class Outcome:
     """State of the upload when ingest was killed."""
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kills": self.kills,
+            "uploads": self.uploads,
+            "killed_while": dict(self.during),
+            "problems": self.problems,
+            "seconds": round(self.seconds, 1),
+        }
 
 
 class IngestKills:
@@ -220,25 +227,5 @@ async def run_kills(kills: int, *, seed: int, folder: Path) -> Outcome:
         return await IngestKills(place, client, folder / "recordings", kills=kills, seed=seed).run()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=None, help="for the same order of pauses again")
-    given = parser.parse_args()
-    seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    with tempfile.TemporaryDirectory(prefix="forebay-kills-") as folder:
-        outcome = asyncio.run(run_kills(given.kills, seed=seed, folder=Path(folder)))
-    answer: dict[str, Any] = {
-        "kills": outcome.kills,
-        "uploads": outcome.uploads,
-        "killed_while": dict(outcome.during),
-        "problems": outcome.problems,
-        "seconds": round(outcome.seconds, 1),
-        "seed": seed,
-    }
-    sys.stdout.write(json.dumps(answer, indent=1) + "\n")
-    return 1 if outcome.problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(long_run(__doc__, lambda kills, seed, folder: run_kills(kills, seed=seed, folder=folder)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from forebay.runtime.errors import SettingsError
+
 
 class BridgeError(Exception):
     """Root of the bridge's own errors."""
@@ -35,9 +37,13 @@ class ApiSilentError(ApiError):
     """No answer, or one that does not say whether it was done. A write may have happened: look first."""
 
 
-class ProjectFilesError(BridgeError):
-    """Project files that cannot be used, with every problem."""
+class ProjectFilesError(SettingsError):
+    """Project files that cannot be used, with every problem; the service says so and ends."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("the project files cannot be used:\n  " + "\n  ".join(problems))
         self.problems = problems
+
+
+class ClusterUnknownError(SettingsError):
+    """Nothing says which cluster is meant, or who we are there; the service says so and ends."""

@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+import yaml
 
-from forebay.scheduler_bridge.errors import ApiRefusedError, ApiSilentError
+from forebay.scheduler_bridge.errors import ApiRefusedError, ApiSilentError, ClusterUnknownError
 
 Json = dict[str, Any]
 MERGE = "application/merge-patch+json"
@@ -32,17 +33,22 @@ class KubernetesApi:
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None) -> Self:
-        """With a kubeconfig file, else with the service account of the pod this runs in."""
+        """With a kubeconfig file, else with the service account of the pod this runs in. Raises `ClusterUnknownError`."""
         # Only the Kubernetes backend pays for these seconds of import.
         from kubernetes_asyncio import config  # noqa: PLC0415 slow to import
         from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 slow to import
         from kubernetes_asyncio.client.api_client import ApiClient  # noqa: PLC0415 slow to import
 
         configuration = Configuration()
-        if kubeconfig is None:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        else:
-            await config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
+        try:
+            if kubeconfig is None:
+                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                await config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
+        except (config.ConfigException, OSError, yaml.YAMLError) as error:
+            where = "this is no pod with a service account" if kubeconfig is None else f"{kubeconfig} cannot be used"
+            msg = f"no cluster: {where} ({error}); set FOREBAY_KUBECONFIG to a kubeconfig file"
+            raise ClusterUnknownError(msg) from error
         return cls(ApiClient(configuration))
 
     async def __aenter__(self) -> Self:

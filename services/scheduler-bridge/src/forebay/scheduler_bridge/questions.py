@@ -14,7 +14,7 @@ from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain.backend import Backend
-from forebay.scheduler_bridge.domain.business import recovering, waited
+from forebay.scheduler_bridge.domain.business import recovering, standing, waited
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier
 from forebay.scheduler_bridge.domain.documents import Attempt, Entry, Job
 from forebay.scheduler_bridge.domain.history import remark
@@ -64,6 +64,9 @@ class Questions:
         job = job_named(state, request.project, text_argument(request, "job"))
         situation = self.backend.situation(state, job, request.now)
         verdict = judge(situation, self.backend.rules)
+        # The job's own verdict is the last one in the log; what it queues for must agree with the one said here.
+        layer = standing(msgspec.structs.replace(job, verdict={"layer": verdict.layer})).queued_for
+        job = msgspec.structs.replace(job, queued_for=layer)
         return {
             "job": job.id,
             "state": job.state,

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,9 @@ def run_dir(tmp_path: Path) -> Path:
 def start(shell: str, run_dir: Path, words: Sequence[str], **environment: str) -> subprocess.Popen[str]:
     environment = {"PATH": "/usr/bin:/bin", "FOREBAY_RUN_DIR": str(run_dir), **environment}
     command = [str(shutil.which(shell)), str(run_dir / "start.sh"), *words]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    # A shell cannot trap what was ignored when it began, as SIGINT is when these tests run behind `nohup … &`.
+    as_in_a_pod = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=as_in_a_pod)  # noqa: PLW1509 one call, no lock
 
 
 def printed(shell: str, run_dir: Path, words: Sequence[str], **environment: str) -> list[str]:

@@ -24,11 +24,13 @@ from forebay.contracts.parts import PROJECT_PARTS, Part, Source
 from forebay.contracts.v1 import cache, datasets
 from forebay.runtime.client import Client
 from forebay.runtime.errors import Refused, Unreachable
+from forebay.testcluster import build
 from forebay.testcluster.api import Api
+from forebay.testcluster.cluster import TestCluster
 
 from tests.cluster import agent_image
 from tests.eventually import eventually
-from tests.servers.nats import NatsServer
+from tests.servers.nats import NatsServer, nats_server
 
 PROJECT = "arm-lab"
 SOON = 90.0
@@ -52,8 +54,13 @@ class Bridge:
     registry: asyncio.subprocess.Process | None = None
     _said: int = field(default=0)
 
-    async def start(self) -> None:
+    async def launch(self) -> asyncio.subprocess.Process:
+        """Start its process, and wait for nothing."""
         self.process = await self._run("scheduler_bridge", self.environment)
+        return self.process
+
+    async def start(self) -> None:
+        await self.launch()
         await eventually(self._answers, what="the bridge answers", within=SOON)
 
     async def start_registry(self) -> None:
@@ -212,6 +219,29 @@ class Bridge:
             bytes=1000,
         )
         await self.say(datasets.LeaseGranted(job=job, inputs=(pin,)))
+
+
+@asynccontextmanager
+async def running_bridge(cluster: TestCluster, api: Api, namespace: str, folder: Path) -> AsyncIterator[Bridge]:
+    """A bridge that runs as the account of `deploy/kubernetes`, for the queue `main` of a namespace."""
+    kubectl = [str(build.kubectl()), f"--kubeconfig={cluster.kubeconfig}"]
+    account = service_account(cluster.kubeconfig, kubectl, folder, namespace)
+    classes = [f"{namespace}-low", f"{namespace}-high"]
+    projects = project_file(folder, namespace, ("main",), priority_classes=classes)
+    async with nats_server(folder / "home", PROJECT) as server, relay(server.port) as port:
+        node = await api.get("Node", None, cluster.node)
+        assert node is not None
+        address = next(one["address"] for one in node["status"]["addresses"] if one["type"] == "InternalIP")
+        variables = environment(server, folder, account, projects, f"nats://{address}:{port}")
+        async with Client.connect(server.url, server.key(OPERATOR), OPERATOR) as client:
+            running = Bridge(
+                server=server, client=client, api=api, namespace=namespace, folder=folder, environment=variables
+            )
+            await running.start()
+            try:
+                yield running
+            finally:
+                await running.close()
 
 
 def service_account(api_kubeconfig: Path, kubectl: list[str], folder: Path, namespace: str) -> Path:

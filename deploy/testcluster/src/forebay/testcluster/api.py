@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from aiohttp import ClientTimeout
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.api_client import ApiClient
@@ -132,6 +133,21 @@ class Api:
         except RequestError as refused:
             if refused.status != _NOT_FOUND:
                 raise
+
+    async def watch(self, kind: str, namespace: str | None, version: str) -> AsyncIterator[Json]:
+        """Changes of a kind since a resourceVersion (`type` and `object`), until the server ends the watch."""
+        query = f"?watch=1&resourceVersion={version}&allowWatchBookmarks=true"
+        answer = await self._client.call_api(
+            path_of(kind, namespace) + query,
+            "GET",
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+            _request_timeout=ClientTimeout(total=None),
+        )
+        async with answer:
+            async for line in answer.content:
+                yield json.loads(line)
 
     async def log(self, namespace: str, pod: str, container: str = "") -> str:
         query = f"?container={container}" if container else ""

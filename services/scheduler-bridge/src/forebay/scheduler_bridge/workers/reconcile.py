@@ -20,7 +20,7 @@ from forebay.runtime.work import WorkContext, WorkItem
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier
 from forebay.scheduler_bridge.domain.cluster.facts import said_of
-from forebay.scheduler_bridge.domain.cluster.moves import GateKind, Move, moves, with_gate
+from forebay.scheduler_bridge.domain.cluster.moves import HELD_BY, GateKind, Move, moves, with_gate
 from forebay.scheduler_bridge.domain.cluster.objects import KUEUE, Json
 from forebay.scheduler_bridge.domain.documents import Job, place
 from forebay.scheduler_bridge.domain.job_identity import Decision, Reply, Step, Wanted, after_create, after_look
@@ -172,7 +172,7 @@ class _Run:
             gate = await self._gates.kind(self._namespace, queue_of(self._submission.spec, project))
         body = render(self._submission, self._pins(), self._site)[0]
         made = await self._api.post(self._jobs, with_gate(body, gate))
-        await self._say("Created", f"the Job was made, held back by {gate}", made["metadata"]["uid"])
+        await self._say("Created", f"the Job was made; {HELD_BY[gate]}", made["metadata"]["uid"])
         return made
 
     async def _complete(self, found: Json) -> None:

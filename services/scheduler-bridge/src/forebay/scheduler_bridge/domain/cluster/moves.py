@@ -25,6 +25,15 @@ MAX_WHY = 1024
 GateKind = Literal["annotation", "label", "suspend"]
 """`annotation`: Kueue's own gate. `label`: Kueue does not know that gate, so the queue's name is kept off the Job.
 `suspend`: there is no Kueue."""
+HELD_BY: Mapping[GateKind, str] = {
+    "annotation": "Kueue gates it before quota",
+    "label": (
+        "Kueue does not honour the gate before quota (its feature gate AdmissionGatedBy is off), so the queue's name is"
+        " kept off the Job until its data is ready"
+    ),
+    "suspend": "without Kueue it stays suspended until its data is ready",
+}
+"""How a Job is held back, for its history."""
 
 
 @dataclass(frozen=True, slots=True)

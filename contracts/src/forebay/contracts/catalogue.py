@@ -146,7 +146,7 @@ EVENTS: tuple[EventSpec, ...] = (
     _row(cache.WarmCancelled, _C, "cache.warm-cancelled", "request", "`forebay warm` is given up"),
     _row(cache.CachePolicySet, _C, "cache.policy-set", "policy", "`forebay cache policy`"),
     # scheduler-bridge
-    _row(jobs.JobSubmitted, _B, "job.submitted", "job", "`forebay submit`"),
+    _row(jobs.JobSubmitted, _B, "job.submitted", "job", "`forebay submit`, or an annotated Job is seen on the cluster"),
     _row(jobs.JobGated, _B, "job.gated", "job", "a readiness condition changed"),
     _row(jobs.JobGateOpened, _B, "job.gate-opened", "job", "all readiness conditions hold"),
     _row(jobs.WorkloadPending, _B, "job.pending", "job", "the gate is open and quota is not there"),

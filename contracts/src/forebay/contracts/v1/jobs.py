@@ -106,18 +106,31 @@ class JobSpec(Value):
     """Fields of the pod in Kubernetes' own spelling: `tolerations`, `imagePullSecrets`, `envFrom`, …"""
 
 
+class AppliedObject(Value):
+    """A Job object that somebody made with `kubectl apply`; its uid is the job's identity."""
+
+    name: str
+    uid: str
+    gated: bool
+    """False: it came past the webhook, so nothing holds it back until its data is ready."""
+    problem: str | None = None
+    """Why its annotations could not be followed."""
+
+
 class JobSubmitted(EventBody):
     """A job was accepted into the system; nothing is held yet."""
 
     event: ClassVar[str] = "JobSubmitted"
     job: Id
-    """`<name>-<run>`."""
+    """`<name>-<run>`; of a Job that was applied, its name with eight digits of its own."""
     run: int = Field(ge=1)
     spec: JobSpec
     spec_sha256: str
     submitted_by: str
     client_id: str | None = None
     """The submitting client's own id of the request: a repeat of it is the same submission."""
+    applied: AppliedObject | None = None
+    """The object on the cluster, when it was there before the job."""
 
 
 class ConditionState(Value):

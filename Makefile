@@ -33,9 +33,7 @@ demo: setup ## Run the whole story; DATASET=folder takes any LeRobot v3.0 datase
 
 test: setup ## Run every test, real servers included
 	@$(RUN) python -m tests.servers.ferretdb
-	@$(RUN) pytest -q contracts runtime sdk services deploy
-	@# In a process of their own: servers inherit nothing that thousands of other tests have left behind.
-	@$(RUN) pytest -q tests/architecture tests/integration tests/system
+	@$(RUN) pytest -q
 
 test-cluster: setup ## Run tests/cluster on a real Kubernetes with Kueue: built once (12 minutes), started, stopped
 	@$(RUN) python -m tests.cluster $(ARGS)

@@ -9,7 +9,7 @@ from forebay.cache.adapters import juicefs_volume
 
 from tests.chaos.cache_kills import run_kills
 
-KILLS = 8
+KILLS = 20
 
 if juicefs_volume.fuse_available() is None:
 

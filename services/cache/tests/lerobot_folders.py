@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,10 +24,19 @@ _ENCODERS: dict[Codec, str] = {"h264": "libx264", "mpeg4": "mpeg4", "av1": "libs
 def write_video(
     path: Path, frames: int, *, codec: Codec = "h264", options: dict[str, str] | None = None, sound: bool = False
 ) -> None:
-    """A video whose every picture is another one; `options` are the muxer's."""
+    """A video whose every picture is another one; `options` are the muxer's.
+
+    SVT-AV1, run by root, gives the thread that calls it real-time priority and keeps it there. A thread of its own
+    ends with it; else every server that this process starts later would inherit the priority and starve the machine.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(max_workers=1) as encoder:
+        encoder.submit(_encode, path, frames, codec, options or {}, sound=sound).result()
+
+
+def _encode(path: Path, frames: int, codec: Codec, options: dict[str, str], *, sound: bool) -> None:
     random = np.random.default_rng(frames)
-    with av.open(str(path), "w", format="mp4", options=options or {}) as container:
+    with av.open(str(path), "w", format="mp4", options=options) as container:
         stream: Any = container.add_stream(_ENCODERS[codec], rate=FPS)
         stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
         stream.gop_size = 6

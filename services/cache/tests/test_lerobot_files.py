@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -80,6 +81,13 @@ def test_videos_of_every_make(tmp_path: Path, codec: folders.Codec, options: dic
     copy = zeroed(root, tmp_path, plan)
     assert folders.shown(front(copy), *window(2)) == folders.shown(video, *window(2))
     assert plan.notes == ()
+
+
+def test_encoding_leaves_the_priority_of_this_process_alone(tmp_path: Path) -> None:
+    """Servers that later tests start inherit it."""
+    before = os.sched_getscheduler(0)
+    folders.write_video(tmp_path / "a.mp4", 3, codec="av1")
+    assert os.sched_getscheduler(0) == before
 
 
 def test_a_video_with_sound(tmp_path: Path) -> None:

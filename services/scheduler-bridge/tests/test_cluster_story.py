@@ -103,7 +103,21 @@ def test_eviction_queues_the_job_again_and_the_next_quota_is_the_next_attempt() 
         (ended(137, "Error", at="2026-01-10T09:00:00Z"), False, "ProcessKilled"),
         (ended(3, "Error", at="2026-01-10T09:00:00Z"), False, "ProcessFailed"),
         (ended(128, "StartError", at="2026-01-10T09:00:00Z", message="no such file"), False, "StartFailed"),
-        ({"phase": "Failed", "reason": "Evicted", "message": "low on resource: ephemeral-storage"}, False, "Evicted"),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: ephemeral-storage."},
+            False,
+            "EvictedDisk",
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
+            False,
+            "EvictedMemory",
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "Preempted in order to admit critical pod"},
+            False,
+            "Evicted",
+        ),
         (
             {
                 "phase": "Failed",

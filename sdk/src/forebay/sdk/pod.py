@@ -224,27 +224,34 @@ def claim_attempt(settings: PodSettings) -> int:
 async def number_of(settings: PodSettings) -> int:
     """Which attempt this pod is, as the bridge counts; when it does not say, as the output's volume remembers.
 
-    The bridge has also seen pods that never came as far as their first container.
+    The bridge has also seen pods that never came as far as their first container. It
+    answers a gang's pods when every pod of the attempt before has ended, so those that
+    were made again wait for that: they would write beside the old ones.
     """
     claimed = claim_attempt(settings)
-    if settings.index != 0:
-        return claimed  # only rank 0 speaks for its attempt
-    source = Source(Part.AGENT, settings.project)
     key = settings.nkey_file if settings.nkey_file and settings.nkey_file.is_file() else None
-    args = {"job": settings.job, "pod": settings.pod_uid}
-    with contextlib.suppress(TimeoutError, Unreachable):
-        async with (
-            asyncio.timeout(settings.bus_deadline_s),
-            BusLink(settings.nats_url, key, outbox_of(settings.home, source)) as link,
-        ):
+    waits = settings.nodes > 1 and claimed > 1 and key is not None
+    link = BusLink(settings.nats_url, key, outbox_of(settings.home, Source(Part.AGENT, settings.project)))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(None if waits else settings.bus_deadline_s), link:
             while True:
                 try:
-                    return int((await link.ask(str(Part.BRIDGE), ATTEMPT_OF, args)).result["attempt"])
-                except Refused as refused:
-                    if refused.code not in {"not-known-yet", "catching-up"}:
-                        break
+                    answer = await _attempt_of(link, settings)
+                except Unreachable:
+                    answer = None if waits else claimed
+                if answer is not None:
+                    return answer or claimed
                 await asyncio.sleep(_ASK_S)
     return claimed
+
+
+async def _attempt_of(link: BusLink, settings: PodSettings) -> int | None:
+    """The bridge's answer; None: not yet; 0: it will give none."""
+    try:
+        answer = await link.ask(str(Part.BRIDGE), ATTEMPT_OF, {"job": settings.job, "pod": settings.pod_uid})
+    except Refused as refused:
+        return None if refused.code in {"not-known-yet", "catching-up"} else 0
+    return int(answer.result["attempt"])
 
 
 async def prepare(settings: PodSettings) -> int:

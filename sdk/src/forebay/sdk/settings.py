@@ -67,6 +67,8 @@ class PodSettings(BaseModel):
     node: str = ""
     index: int = Field(default=0, ge=0)
     """Rank of this pod in a gang; only rank 0 speaks about checkpoints."""
+    nodes: int = Field(default=1, ge=1)
+    """Pods that run together as one attempt."""
     failures: int = Field(default=0, ge=0)
     ignored_failures: int = Field(default=0, ge=0)
     """Pods of this rank that failed before, counted and not counted as attempts."""

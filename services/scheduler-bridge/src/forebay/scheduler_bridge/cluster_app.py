@@ -11,13 +11,14 @@ from forebay.scheduler_bridge.adapters.list_watch import ListWatch
 from forebay.scheduler_bridge.adapters.project_files import read_projects
 from forebay.scheduler_bridge.adapters.queue_positions import QueuePositions
 from forebay.scheduler_bridge.app import definition
-from forebay.scheduler_bridge.domain.cluster.decide import RECONCILE, ClusterBridge
+from forebay.scheduler_bridge.domain.cluster.decide import EVICT, RECONCILE, ClusterBridge
 from forebay.scheduler_bridge.domain.cluster.objects import PENDING, Collection
 from forebay.scheduler_bridge.domain.cluster.rules import CLUSTER_RULES
 from forebay.scheduler_bridge.domain.manifest import Site
 from forebay.scheduler_bridge.domain.pod_parts import AgentImage
 from forebay.scheduler_bridge.errors import ProjectFilesError
 from forebay.scheduler_bridge.settings import BridgeSettings
+from forebay.scheduler_bridge.workers.evict_pod import PodEvictor
 from forebay.scheduler_bridge.workers.observe import Observer, Watcher
 from forebay.scheduler_bridge.workers.reconcile import Reconciler
 
@@ -34,8 +35,11 @@ async def run_on_cluster(settings: BridgeSettings) -> None:
         await run_service(
             definition(ClusterBridge(rules=CLUSTER_RULES, sites=sites)),
             settings,
-            {RECONCILE: Reconciler(api, sites, KueueGates(api), read_agent_keys(settings, sites))},
-            concurrency={RECONCILE: settings.cluster_concurrency},
+            {
+                RECONCILE: Reconciler(api, sites, KueueGates(api), read_agent_keys(settings, sites)),
+                EVICT: PodEvictor(api),
+            },
+            concurrency={RECONCILE: settings.cluster_concurrency, EVICT: settings.cluster_concurrency},
             companions=[Observer(watch, {name: site.project.namespace for name, site in sites.items()})],
         )
 

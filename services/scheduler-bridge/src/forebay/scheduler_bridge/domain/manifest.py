@@ -232,6 +232,7 @@ def _attended(submission: Submission, site: Site) -> Attended:
         gpus=spec.resources.gpus,
         gpu_resource=_gpu_type(spec, site.project)["resource"],
         lerobot=lerobot_run(words_of(spec)) is not None,
+        nodes=spec.nodes or 1,
     )
 
 

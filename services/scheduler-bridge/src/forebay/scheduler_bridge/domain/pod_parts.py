@@ -59,6 +59,7 @@ class Attended:
     gpus: int = 0
     gpu_resource: str = "nvidia.com/gpu"
     lerobot: bool = False
+    nodes: int = 1
 
 
 def our_volumes(name: str) -> tuple[Json, ...]:
@@ -130,6 +131,8 @@ def agent_environment(agent: AgentImage, attended: Attended) -> list[Json]:
         "FOREBAY_NATS_URL": agent.nats_url,
         "FOREBAY_NKEY_FILE": f"{KEY_DIR}/{KEY_FILE}",
     }
+    if attended.nodes > 1:
+        plain["FOREBAY_NODES"] = str(attended.nodes)
     if attended.lerobot:
         plain["FOREBAY_TRAINER"] = "lerobot"
     fields = {

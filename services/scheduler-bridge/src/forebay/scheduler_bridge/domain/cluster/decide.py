@@ -19,7 +19,9 @@ from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain import announcements
 from forebay.scheduler_bridge.domain.announcements import Decided
 from forebay.scheduler_bridge.domain.attempts import judge_preflight
+from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.follow import follow
+from forebay.scheduler_bridge.domain.cluster.gang import pods_to_end, used_up
 from forebay.scheduler_bridge.domain.cluster.view import view_of
 from forebay.scheduler_bridge.domain.cluster_review import Review, review
 from forebay.scheduler_bridge.domain.decide import announce_gate, announce_verdict, known_of, touched_by
@@ -30,6 +32,7 @@ from forebay.scheduler_bridge.domain.readiness import assess
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation, judge
 
 RECONCILE = "reconcile"
+EVICT = "evict-pod"
 _MOVERS = (
     jobs.JobSubmitted,
     jobs.JobGated,
@@ -59,10 +62,12 @@ class ClusterBridge:
         given: list[Action] = []
         for job in touched:
             given += self._gate(state, decided, job, now)
-            given += follow(job, view_of(state, job), decided)
+            view = view_of(state, job)
+            given += follow(job, view, decided)
+            given += (_evict(job, pod) for pod in pods_to_end(job, view))
             if isinstance(recorded.body, jobs.PreflightReported):
                 given += judge_preflight(job, recorded.body)
-            if isinstance(recorded.body, _MOVERS):
+            if isinstance(recorded.body, _MOVERS) or used_up(job):
                 given.append(reconcile(job, recorded.event.id))
         yield from given
         if isinstance(recorded.body, _SETTLED):
@@ -101,4 +106,15 @@ def reconcile(job: Job, cause: str) -> Work:
         key=f"{place(job.project, job.id)}/{cause}",
         project=job.project,
         payload={"job": job.id},
+    )
+
+
+def _evict(job: Job, pod: ClusterObject) -> Work:
+    """End a pod whose gang cannot go on; once for each pod."""
+    metadata = pod.body["metadata"]
+    return Work(
+        kind=EVICT,
+        key=f"{place(job.project, job.id)}/{pod.uid}",
+        project=job.project,
+        payload={"job": job.id, "namespace": metadata.get("namespace"), "pod": metadata.get("name"), "uid": pod.uid},
     )

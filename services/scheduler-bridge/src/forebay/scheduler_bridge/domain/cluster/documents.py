@@ -61,7 +61,7 @@ class Carrier(Document, frozen=True, kw_only=True):
     uid: str | None = None
     """Of the Job object; once known, no other object is ever created for this job."""
     pods: dict[str, int] = msgspec.field(default_factory=dict)
-    """Pod uid -> attempt, for the pod that stands for the attempt (rank 0)."""
+    """Pod uid -> attempt, for the pods of every rank."""
     refusal: Refusal | None = None
     """The newest answer to an attempt to make the Job, while there is no Job."""
 

@@ -13,7 +13,9 @@ from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.cluster.view import View, has_run, main_container, statuses
 from forebay.scheduler_bridge.domain.documents import Attempt
+from forebay.scheduler_bridge.domain.kubernetes.classify import classify
 from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
+from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Message
 
 _DISRUPTIONS: dict[str, tuple[Reason, str]] = {
     "PreemptionByScheduler": (Reason.PREEMPTED, "a pod of higher priority took its place"),
@@ -88,6 +90,8 @@ def _disrupted(pod: Json, attempt: Attempt) -> tuple[Reason, str] | None:
     if condition is None or condition.get("status") != "True":
         return None
     reason = str(condition.get("reason") or "")
+    if reason == "TerminationByKubelet" and (pod.get("status") or {}).get("reason") == "Evicted":
+        return None  # the pod's own status says of what the node had too little
     known, words = _DISRUPTIONS.get(reason, (Reason.EVICTED, f"it was disrupted ({reason})"))
     if attempt.evicted is not None and known == Reason.EVICTED:
         words = attempt.evicted.message
@@ -99,7 +103,9 @@ def _evicted(status: Json) -> tuple[Reason, str] | None:
     """The kubelet's or the node controller's own word about the whole pod."""
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     if reason == "Evicted":
-        return Reason.EVICTED, f"the kubelet evicted the pod: {message}"
+        seen = classify(Message(where="condition", reason=reason, text=message, object="pod.status")).reason
+        why = seen if seen in {Reason.EVICTED_DISK, Reason.EVICTED_MEMORY} else Reason.EVICTED
+        return why, f"the kubelet evicted the pod: {message}"
     if reason in {"NodeLost", "NodeShutdown", "Terminated", "Shutdown"}:
         return Reason.NODE_LOST, message or f"the node went away ({reason})"
     if reason:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -11,7 +11,7 @@ from forebay.contracts.envelope import Recorded
 from forebay.contracts.v1 import jobs
 from forebay.runtime.state import Fold
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject, Refusal
-from forebay.scheduler_bridge.domain.cluster.view import View, view_of
+from forebay.scheduler_bridge.domain.cluster.view import View, age, has_run, is_over, rank_of, view_of
 from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.kubernetes.facts import moment
 
@@ -59,7 +59,7 @@ def fold_fact(fold: Fold, job: Job, recorded: Recorded[EventBody]) -> bool:
 
 
 def bind(fold: Fold, job: Job) -> None:
-    """Give each leading pod that has no attempt the oldest attempt that has no pod."""
+    """Give each attempt that is not over the oldest pod of each rank that has no attempt."""
     view = view_of(fold, job)
     pairs = _pairs(job, view)
     if not pairs:
@@ -69,19 +69,29 @@ def bind(fold: Fold, job: Job) -> None:
 
 
 def _pairs(job: Job, view: View) -> dict[str, int]:
-    bound = set(view.carrier.pods.values()) if view.carrier else set()
     pairs: dict[str, int] = {}
-    pods = list(view.unbound)
+    pods = [pod for pod in view.unbound if not _superseded(pod, view)]
     for attempt in job.attempts:
-        if attempt.number in bound or attempt.admitted_at is None or attempt.ending is not None:
+        if attempt.admitted_at is None or attempt.ending is not None:
             continue
         # A pod from before this quota was given belongs to an attempt that is over.
         since = attempt.admitted_at - _SECOND
-        pods = [
-            pod
-            for pod in pods
-            if (made := moment(pod.body.get("metadata", {}).get("creationTimestamp"))) is None or made >= since
-        ]
-        if pods:
-            pairs[pods.pop(0).uid] = attempt.number
+        pods = [pod for pod in pods if (made := _made(pod)) is None or made >= since]
+        ranks = {rank_of(pod) for pod in view.members(attempt.number)}
+        for pod in tuple(pods):
+            if rank_of(pod) not in ranks:
+                ranks.add(rank_of(pod))
+                pairs[pod.uid] = attempt.number
+                pods.remove(pod)
     return pairs
+
+
+def _superseded(pod: ClusterObject, view: View) -> bool:
+    """It came to nothing while its gang's earlier attempt was not over, and another of its rank was made since."""
+    if not is_over(pod) or has_run(pod.body):
+        return False
+    return any(rank_of(other) == rank_of(pod) and age(other) > age(pod) for other in view.unbound)
+
+
+def _made(pod: ClusterObject) -> datetime | None:
+    return moment(pod.body.get("metadata", {}).get("creationTimestamp"))

@@ -17,7 +17,8 @@ from forebay.runtime.machine import Emit
 from forebay.scheduler_bridge.domain import announcements
 from forebay.scheduler_bridge.domain.announcements import Decided
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
-from forebay.scheduler_bridge.domain.cluster.endings import Cause, ending_of
+from forebay.scheduler_bridge.domain.cluster.endings import Cause
+from forebay.scheduler_bridge.domain.cluster.gang import Gang, end_of, gang_of, used_up
 from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.cluster.view import (
     View,
@@ -55,7 +56,7 @@ def _admission(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
     """Quota was given, or another pod was made under the quota that is held: the next attempt."""
     if not view.admitted or any(item.ending is None for item in job.attempts):
         return
-    if announcements.pending_admission(job, decided) is not None or view.outcome is not None:
+    if announcements.pending_admission(job, decided) is not None or view.outcome is not None or used_up(job):
         return
     number = (job.last.number if job.last else 0) + 1
     condition = condition_of(view.workload.body, "Admitted") if view.workload is not None else None
@@ -72,35 +73,44 @@ def _admission(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
 
 
 def _attempt(job: Job, attempt: Attempt, view: View) -> Iterator[Emit]:
-    pod = view.pod_of(attempt.number)
+    gang = gang_of(job, view, attempt.number)
     evicted = view.evicted
     if evicted is not None and attempt.evicted is None:
         message = str(evicted.get("message") or evicted.get("reason") or "evicted by Kueue")
         body = jobs.WorkloadEvicted(job=job.id, attempt=attempt.number, reason=Reason.EVICTED, message=message)
         yield _emit(job, body, job.id, attempt.number, at=str(evicted.get("lastTransitionTime") or ""))
-    if pod is None:
+    if not gang.members:
         if attempt.evicted is not None and not view.unbound:
             cause = Cause(reason=Reason.EVICTED, message=attempt.evicted.message, ran=False)
             yield _end(job, attempt, cause)
         return
-    yield from _pod(job, attempt, pod, view)
+    for pod in gang.members:
+        yield from _placed(job, attempt.number, pod)
+        yield from _obstacles(job, attempt.number, pod, view)
+    yield from _preflight(job, attempt, gang)
+    if gang.has_run:
+        yield _started(job, attempt.number, gang.members[0])
+    if gang.is_over:
+        yield _end(job, attempt, end_of(gang, view, attempt))
 
 
-def _pod(job: Job, attempt: Attempt, pod: ClusterObject, view: View) -> Iterator[Emit]:
-    number, name = attempt.number, str(pod.body.get("metadata", {}).get("name", ""))
-    node = str((pod.body.get("spec") or {}).get("nodeName") or "")
+def _placed(job: Job, number: int, pod: ClusterObject) -> Iterator[Emit]:
+    name, node = str(pod.body.get("metadata", {}).get("name", "")), (pod.body.get("spec") or {}).get("nodeName")
     if node:
         yield _emit(job, jobs.PodScheduled(job=job.id, attempt=number, pod=name, node=node), job.id, number, pod.uid)
-    yield from _obstacles(job, number, pod, view)
-    yield from _preflight(job, attempt, pod)
-    if has_run(pod.body):
-        recovers = number - 1 if number > 1 else None
-        body = jobs.AttemptStarted(
-            job=job.id, attempt=number, host=node or "unknown", process=f"pod/{name}@{pod.uid}", recovers=recovers
-        )
-        yield _emit(job, body, job.id, number)
-    if is_over(pod):
-        yield _end(job, attempt, ending_of(pod, view, attempt))
+
+
+def _started(job: Job, number: int, pod: ClusterObject) -> Emit:
+    """Every rank's command runs; the pod of rank 0 is named."""
+    name, node = str(pod.body.get("metadata", {}).get("name", "")), (pod.body.get("spec") or {}).get("nodeName")
+    body = jobs.AttemptStarted(
+        job=job.id,
+        attempt=number,
+        host=node or "unknown",
+        process=f"pod/{name}@{pod.uid}",
+        recovers=number - 1 if number > 1 else None,
+    )
+    return _emit(job, body, job.id, number)
 
 
 def _obstacles(job: Job, number: int, pod: ClusterObject, view: View) -> Iterator[Emit]:
@@ -131,29 +141,33 @@ def _obstacles(job: Job, number: int, pod: ClusterObject, view: View) -> Iterato
             yield _emit(job, failed, job.id, number, pod.uid, content_digest({"said": message}))
 
 
-def _preflight(job: Job, attempt: Attempt, pod: ClusterObject) -> Iterator[Emit]:
-    """The checks' answer as the init container's exit code tells it, whether or not its report reached the bus."""
-    if attempt.preflight is not None and attempt.preflight.passed is not None:
-        return
+def _preflight(job: Job, attempt: Attempt, gang: Gang) -> Iterator[Emit]:
+    """The checks' answer as exit codes of init containers tell it, whether or not a report reached the bus."""
+    known = attempt.preflight.passed if attempt.preflight is not None else None
     number = attempt.number
-    if not is_instrumented(pod.body):
-        if has_run(pod.body):
-            warning = "preflight: none; nothing of ours is in this pod"
-            passed = jobs.PreflightPassed(job=job.id, attempt=number, warnings=(warning,))
-            yield _emit(job, passed, job.id, number)
-        return
-    ended = ((preparation(pod.body) or {}).get("state") or {}).get("terminated")
-    if ended is None:
-        return
-    if ended.get("exitCode") == 0:
-        yield _emit(job, jobs.PreflightPassed(job=job.id, attempt=number), job.id, number)
-    elif 200 <= int(ended.get("exitCode") or 0) <= 219:
-        failed = tuple(_failed_checks(ended))
-        yield _emit(job, jobs.PreflightFailed(job=job.id, attempt=number, failed=failed), job.id, number)
+    codes = [_checked(pod.body) for pod in gang.members]
+    for pod, code in zip(gang.members, codes, strict=True):
+        if code is not None and 200 <= code <= 219 and known is not False:
+            failed = tuple(_failed_checks(pod.body))
+            yield _emit(job, jobs.PreflightFailed(job=job.id, attempt=number, failed=failed), job.id, number)
+            return
+    if known is None and len(codes) >= gang.size and set(codes) == {0}:
+        bare = not any(is_instrumented(pod.body) for pod in gang.members)
+        warnings = ("preflight: none; nothing of ours is in this pod",) if bare else ()
+        yield _emit(job, jobs.PreflightPassed(job=job.id, attempt=number, warnings=warnings), job.id, number)
 
 
-def _failed_checks(ended: Json) -> Iterator[jobs.PreflightCheck]:
+def _checked(pod: Json) -> int | None:
+    """The exit code of the checks; 0 for a running pod that has none, None while they are not over."""
+    if not is_instrumented(pod):
+        return 0 if has_run(pod) else None
+    ended = ((preparation(pod) or {}).get("state") or {}).get("terminated")
+    return None if ended is None else int(ended.get("exitCode") or 0)
+
+
+def _failed_checks(pod: Json) -> Iterator[jobs.PreflightCheck]:
     """From the termination message, which is the report as JSON, as far as it fitted."""
+    ended = ((preparation(pod) or {}).get("state") or {}).get("terminated") or {}
     message = str(ended.get("message") or "")
     try:
         checks = json.loads(message).get("checks", [])
@@ -186,7 +200,7 @@ def _outcome(job: Job, view: View) -> Iterator[Emit]:
     open_attempts = [item for item in job.attempts if item.ending is None]
     count = len(job.attempts)
     if view.outcome is not None:
-        if any(view.pod_of(item.number) is not None for item in open_attempts):
+        if any(view.members(item.number) for item in open_attempts):
             return  # the pod's own end comes first: it says why
         kind, condition = view.outcome
         at, message = str(condition.get("lastTransitionTime") or ""), str(condition.get("message") or "")
@@ -200,7 +214,7 @@ def _outcome(job: Job, view: View) -> Iterator[Emit]:
         yield from _unseen(job, open_attempts, Cause(reason=Reason.UNKNOWN, message=message, ran=False, at=at))
         reason, said = failure_of(job, condition)
         yield _emit(job, jobs.JobFailed(job=job.id, reason=reason, message=said, attempts=count), job.id)
-    elif view.job is not None and view.job.gone and not any(not is_over(pod) for pod in view.leaders):
+    elif view.job is not None and view.job.gone and not any(not is_over(pod) for pod in view.pods):
         message = "its Job object was deleted on the cluster, and not by us"
         yield from _unseen(job, open_attempts, Cause(reason=Reason.JOB_DELETED, message=message, ran=False))
         body = jobs.JobFailed(job=job.id, reason=Reason.JOB_DELETED, message=message, attempts=count)
@@ -235,9 +249,9 @@ def _ended(job: Job, view: View) -> Iterator[Emit]:
     for attempt in job.attempts:
         if attempt.ending is not None:
             continue
-        pod = view.pod_of(attempt.number)
-        if pod is not None and is_over(pod):
-            cause = ending_of(pod, view, attempt)
+        gang = gang_of(job, view, attempt.number)
+        if gang.members and all(is_over(pod) for pod in gang.members):
+            cause = end_of(gang, view, attempt)
             yield _end(job, attempt, cause.because(Reason.CANCELLED) if cancelled else cause)
-        elif pod is None and view.job is not None and view.job.gone:
+        elif not gang.members and view.job is not None and view.job.gone:
             yield _end(job, attempt, Cause(reason=Reason.CANCELLED, message="deleted before a pod was made", ran=False))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from forebay.scheduler_bridge.domain.cluster.gang import used_up
 from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.gate import opening
@@ -70,6 +71,8 @@ def moves(
         if job.terminal.state == "CANCELLED" and not found["metadata"].get("deletionTimestamp"):
             yield Move("delete", job.terminal.message)
             return
+    elif used_up(job) and (found.get("spec") or {}).get("backoffLimit") != 0:
+        yield Move("patch", "a gang has used up its attempts: its Job may fail", {"spec": {"backoffLimit": 0}})
     elif job.gate == "open":
         patch = opening(found, pod_annotations, warm_nodes)
         if patch is not None and not _has_started(found):

@@ -42,20 +42,26 @@ class View:
         return newest(self.of("Workload", gone=False))
 
     @cached_property
-    def leaders(self) -> list[ClusterObject]:
-        """The pods that stand for attempts (rank 0), oldest first."""
-        return sorted((pod for pod in self.of("Pod") if rank_of(pod) == 0), key=age)
+    def pods(self) -> list[ClusterObject]:
+        """Every pod of the job, of every rank, oldest first."""
+        return sorted(self.of("Pod"), key=age)
 
-    def pod_of(self, attempt: int) -> ClusterObject | None:
-        """The pod that an attempt is bound to."""
+    @cached_property
+    def size(self) -> int:
+        """How many pods run together: the ranks of an Indexed Job."""
+        spec = self.job.body.get("spec", {}) if self.job is not None else {}
+        return int(spec.get("parallelism") or 1) if spec.get("completionMode") == "Indexed" else 1
+
+    def members(self, attempt: int) -> list[ClusterObject]:
+        """The pods that an attempt is bound to, by rank."""
         bound = self.carrier.pods if self.carrier else {}
-        return next((pod for pod in self.leaders if bound.get(pod.uid) == attempt), None)
+        return sorted((pod for pod in self.pods if bound.get(pod.uid) == attempt), key=rank_of)
 
     @property
     def unbound(self) -> list[ClusterObject]:
-        """Leading pods that no attempt is bound to yet, oldest first."""
+        """Pods that no attempt is bound to yet, oldest first."""
         bound = self.carrier.pods if self.carrier else {}
-        return [pod for pod in self.leaders if pod.uid not in bound]
+        return [pod for pod in self.pods if pod.uid not in bound]
 
     @cached_property
     def admitted(self) -> bool:

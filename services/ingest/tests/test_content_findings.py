@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forebay.ingest.domain.recording import Feature
+from forebay.ingest.domain.stored_statistics import Moments, Summary, check_statistics
 from forebay.ingest.inspection import inspect
 
 from . import lerobot_builder as lerobot
@@ -34,6 +36,26 @@ def test_two_cameras_with_one_picture_are_held(tmp_path: Path) -> None:
     (breach,) = inspect(folder).report.breaches
     assert (breach.rule.id, breach.severity, breach.episodes) == ("LR-VIDEO-010", "hold", (0, 1))
     assert "observation.images.a, observation.images.b" in breach.message
+
+
+def test_sums_in_float32_are_no_stale_statistics() -> None:
+    """Recorders add up rows and their squares in float32: a still joint gets a deviation, a nearly still one may get none."""
+    rng = np.random.default_rng(0)
+    rows = np.column_stack(
+        [np.full(900, 152.3), 43.2 + rng.choice([0.0, 0.1], 900), rng.uniform(-3, 3, 900), rng.uniform(90, 95, 900)]
+    ).astype(np.float32)
+    squares = (rows**2).mean(axis=0) - rows.mean(axis=0) ** 2
+    stored: dict[str, object] = {"mean": rows.mean(axis=0).tolist(), "std": np.sqrt(np.maximum(squares, 0)).tolist()}
+    table = rows.astype(np.float64)
+    assert np.abs(np.sqrt(np.maximum(squares, 0)) - table.std(axis=0)).max() > 0.01 * np.ptp(table, axis=0).min()
+    moments = Moments()
+    moments.add(table)
+    summary = Summary(moments=moments, low=table.min(axis=0), high=table.max(axis=0))
+    feature = Feature(key="action", dtype="float32", shape=(4,))
+    assert check_statistics(feature, stored, summary, "meta/stats.json") == []
+    for stale in ({"std": (table.std(axis=0) + 0.5).tolist()}, {"mean": (table.mean(axis=0) + 1).tolist()}):
+        (breach,) = check_statistics(feature, stored | stale, summary, "meta/stats.json")
+        assert breach.rule.id == "LR-META-007"
 
 
 @pytest.mark.parametrize("version", ["v3.0", "v2.1"])

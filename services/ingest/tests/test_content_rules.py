@@ -293,6 +293,9 @@ HABITS: dict[str, Callable[[Path], object]] = {
     "timestamps in float64": lambda root: recast(root, FIRST_DATA, "timestamp", pa.float64()),
     "no task texts in the episode table": lambda root: drop_column(root, EPISODES, "tasks"),
     "a rate that is no whole number": at_2997,
+    "pictures of a page that were not fetched": lambda root: (root / "logo.png").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 9000\n"
+    ),
     "splits side by side": lambda root: lerobot.change_info(root, splits={"train": "0:2", "test": "2:3"}),
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.ingest.adapters import lerobot_tables, metadata_tables
-from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.adapters.dataset_folder import DatasetFolder, is_content
 from forebay.ingest.adapters.decoders import Decoders, cores
 from forebay.ingest.adapters.decoding import DataFile, Listing
 from forebay.ingest.content import Content, Tasks, check_loose_videos, read_tables
@@ -170,7 +170,7 @@ class _Inspector:
         return info
 
     def _tell_pointers(self, users: Mapping[str, list[int]]) -> None:
-        content = sum(name.endswith((".parquet", ".mp4")) for name in self._folder.files)
+        content = len(users) or sum(is_content(name) for name in self._folder.files)
         self._breaches += structure.check_pointers(list(self._pointers.values()), content, users)
 
     def _templates(self, info: Info) -> Templates:

@@ -122,10 +122,10 @@ class DatasetFolder:
             raise UnreadableFileError(msg) from error
 
     def pointers(self) -> list[Pointer]:
-        """Every file that is a Git LFS pointer instead of its content."""
+        """Every file of the dataset that is a Git LFS pointer instead of its content; what lies beside it is not asked for."""
         found: list[Pointer] = []
         for name, size in sorted(self.files.items()):
-            if not len(_POINTER_HEAD) <= size <= POINTER_LIMIT:
+            if not is_content(name) or not len(_POINTER_HEAD) <= size <= POINTER_LIMIT:
                 continue
             try:
                 text = self.read(name)

@@ -42,15 +42,18 @@ def _v2(files: list[str]) -> str:
 
 
 def check_pointers(pointers: list[Pointer], content_files: int, users: Mapping[str, list[int]]) -> list[Breach]:
-    """One cause for all pointers together, so that nobody looks for a corrupt file."""
+    """One cause for all pointers together, so that nobody looks for a corrupt file.
+
+    Without `users` nobody knows which episodes lie in which file; with them, pointers that no episode needs count for nothing.
+    """
+    if users:
+        pointers = [pointer for pointer in pointers if pointer.file in users]
     if not pointers:
         return []
-    hit: set[int] = set()
-    for pointer in pointers:
-        hit.update(users.get(pointer.file, ()))
+    hit = {episode for pointer in pointers for episode in users.get(pointer.file, ())}
     first = pointers[0]
     told = [f"{p.file} (sha256 {p.sha256}, {p.bytes} bytes)" for p in pointers[:MAX_LISTED]]
-    whole = len(pointers) == content_files or any(p.file not in users for p in pointers)
+    whole = not users or len(pointers) == content_files
     return [
         Breach(
             rule=rules.LFS_POINTER,
@@ -58,7 +61,7 @@ def check_pointers(pointers: list[Pointer], content_files: int, users: Mapping[s
             file=first.file,
             expected=f"{first.bytes} bytes, sha256 {first.sha256}",
             found=f"{len(pointers)} Git LFS pointers",
-            message=f"{len(pointers)} of {content_files} data files are Git LFS pointers; their content was not fetched: "
+            message=f"{len(pointers)} of {content_files} files of the dataset are Git LFS pointers; their content was not fetched: "
             + "; ".join(told)
             + (f" and {len(pointers) - MAX_LISTED} more" if len(pointers) > MAX_LISTED else ""),
         )

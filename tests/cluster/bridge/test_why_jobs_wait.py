@@ -37,8 +37,9 @@ async def test_a_job_runs_to_its_end(bridge: Bridge) -> None:
     assert "forebay.dev/why" in found["metadata"]["annotations"]
 
 
-async def test_no_quota_is_held_while_data_is_not_ready(bridge: Bridge, queues: Queues) -> None:
-    """Kueue itself says that the Workload is gated; when the data is ready it is admitted at once."""
+async def test_no_quota_is_held_while_data_is_not_ready(bridge: Bridge, cluster: TestCluster, queues: Queues) -> None:
+    """Kueue itself says that the Workload is gated; when the data is ready it is admitted at once, and prefers the node
+    where it is warm."""
     job = await bridge.submit("train", "true", datasets=[{"name": "reach@train-ready"}])
     waiting = await bridge.until(job, lambda found: found["queued_for"] in {"data", "not-evaluated-yet"}, "it waits")
     assert waiting["state"] == "QUEUED"
@@ -52,12 +53,19 @@ async def test_no_quota_is_held_while_data_is_not_ready(bridge: Bridge, queues: 
     ready = await bridge.submit("ready", "true")
     await bridge.until(ready, state_is("SUCCEEDED"), "a ready job behind it runs at once")
     assert await gated(), "and the first still holds nothing"
-    await bridge.ready(job)
+    await bridge.ready(job, node=cluster.node)
 
     async def admitted() -> bool:
         return is_true(await bridge.api.workload_of(bridge.namespace, job), "QuotaReserved")
 
     await eventually(admitted, what="the opened job has quota", within=SOON)
+    opened = await bridge.api.get("Job", bridge.namespace, job)
+    assert opened is not None
+    affinity = opened["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = term["preference"]["matchExpressions"]
+    assert expression == {"key": "kubernetes.io/hostname", "operator": "In", "values": [cluster.node]}
+    assert "requiredDuringSchedulingIgnoredDuringExecution" not in affinity
 
 
 async def test_quota_used_up(bridge: Bridge) -> None:

@@ -167,8 +167,10 @@ class Bridge:
         assert found is not None
         return int((found.get("status") or {}).get("reservingWorkloads", 0))
 
-    async def ready(self, job: str, root: str = "/pool/reach/v1", manifest: str = "a" * 64) -> None:
-        """Ingest leases and the cache is warm: everything the gate waits for."""
+    async def ready(
+        self, job: str, root: str = "/pool/reach/v1", manifest: str = "a" * 64, node: str | None = None
+    ) -> None:
+        """Ingest leases and the cache is warm (on one node, when it is named): everything the gate waits for."""
         await self.leased(job, root=root, manifest=manifest)
         plan = f"plan-{job}"
         await self.say(
@@ -196,6 +198,7 @@ class Bridge:
             adapter="folder",
             proof="readable",
             seconds=0,
+            node=node,
         )
         await self.say(warm)
 

@@ -270,8 +270,25 @@ class Job(Document, frozen=True, kw_only=True):
         return self.attempts[-1] if self.attempts else None
 
 
+class Warmth(msgspec.Struct, frozen=True, kw_only=True):
+    """What is warm of a plan in one cache."""
+
+    state: str
+    """partial, ready, failed or lost"""
+    verified_bytes: int = 0
+    reason: str
+    message: str = ""
+    place: str | None = None
+    at: datetime
+    event: str
+
+
+EVERYWHERE = ""
+"""Stands for the node of a cache that every node reads through."""
+
+
 class Plan(Document, frozen=True, kw_only=True):
-    """One warm plan; several jobs may wait for the same one."""
+    """One warm plan; several jobs may wait for the same one. Its state is that of the cache that is furthest."""
 
     kind: ClassVar[str] = "plan"
     project: str
@@ -288,10 +305,16 @@ class Plan(Document, frozen=True, kw_only=True):
     place: str | None = None
     at: datetime
     event: str
+    nodes: dict[str, Warmth] = msgspec.field(default_factory=dict)
+    """Node -> what its own cache holds; EVERYWHERE for a shared one."""
 
     @property
     def key(self) -> str:
         return place(self.project, self.id)
+
+    @property
+    def warm_on(self) -> frozenset[str]:
+        return frozenset(node for node, warmth in self.nodes.items() if warmth.state == "ready")
 
 
 class KnownName(Document, frozen=True, kw_only=True):

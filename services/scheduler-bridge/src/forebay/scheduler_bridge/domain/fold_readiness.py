@@ -12,7 +12,16 @@ from forebay.contracts.reasons import Reason
 from forebay.contracts.v1 import cache, datasets
 from forebay.runtime.state import Fold
 from forebay.scheduler_bridge.domain.business import settle
-from forebay.scheduler_bridge.domain.documents import Job, Lease, Objection, Pinned, Plan, place
+from forebay.scheduler_bridge.domain.documents import (
+    EVERYWHERE,
+    Job,
+    Lease,
+    Objection,
+    Pinned,
+    Plan,
+    Warmth,
+    place,
+)
 
 ACCEPTED = "train-ready"
 """The tag whose loss makes a version unacceptable for every job."""
@@ -138,40 +147,63 @@ def _unplannable(fold: Fold, recorded: Recorded[EventBody], body: cache.CacheFai
     fold.put(settle(replace(job, unplannable=unplannable), recorded.stored_at))
 
 
+_FURTHEST = ("failed", "lost", "partial", "ready")
+
+
 def _plan_state(plan: Plan, recorded: Recorded[EventBody]) -> Plan:
+    """What one node's cache says is true of that node; the plan stands where the furthest of them stands."""
+    warmth = _warmth(recorded)
+    if warmth is None:
+        return plan
+    node = getattr(recorded.body, "node", None) or EVERYWHERE
+    nodes = {**plan.nodes, node: warmth}
+    best = max(nodes.values(), key=lambda item: (_FURTHEST.index(item.state), item.verified_bytes, item.at, item.event))
+    return replace(
+        plan,
+        nodes=nodes,
+        state=best.state,
+        verified_bytes=best.verified_bytes,
+        reason=best.reason,
+        message=best.message,
+        place=best.place or plan.place,
+        at=best.at,
+        event=best.event,
+    )
+
+
+def _warmth(recorded: Recorded[EventBody]) -> Warmth | None:
     body = recorded.body
-    said = {"at": recorded.stored_at, "event": recorded.event.id}
+    at, event = recorded.stored_at, recorded.event.id
     match body:
         case cache.CacheReady():
-            return replace(
-                plan,
+            said = f"verified through {body.adapter}"
+            return Warmth(
                 state="ready",
                 verified_bytes=body.verified_bytes,
                 reason=Reason.WARM.value,
-                message=f"verified through {body.adapter}",
+                message=said,
                 place=body.place,
-                **said,
+                at=at,
+                event=event,
             )
         case cache.CachePartial():
-            return replace(
-                plan,
+            return Warmth(
                 state="partial",
                 verified_bytes=body.verified_bytes,
                 reason=body.reason.value,
                 message=body.message,
-                **said,
+                at=at,
+                event=event,
             )
         case cache.CacheFailed():
-            return replace(plan, state="failed", reason=body.reason.value, message=body.message, **said)
+            return Warmth(state="failed", reason=body.reason.value, message=body.message, at=at, event=event)
         case cache.CacheLost():
-            return replace(plan, state="lost", verified_bytes=0, reason=body.reason.value, message=body.message, **said)
+            return Warmth(state="lost", reason=body.reason.value, message=body.message, at=at, event=event)
         case cache.CacheEvicted():
             message = f"evicted to make room: {body.reason}"
-            return replace(
-                plan, state="lost", verified_bytes=0, reason=Reason.CACHE_LOST.value, message=message, **said
-            )
+            return Warmth(state="lost", reason=Reason.CACHE_LOST.value, message=message, at=at, event=event)
         case _:
-            return plan
+            return None
 
 
 CHANGES: dict[type[EventBody], Callable[[Job, Recorded[EventBody]], Job]] = {

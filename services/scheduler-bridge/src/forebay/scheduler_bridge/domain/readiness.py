@@ -7,7 +7,7 @@ the answer of this moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,11 +15,12 @@ from forebay.contracts.reasons import SENTENCES, Reason
 from forebay.contracts.reasons import Condition as ConditionType
 from forebay.contracts.v1.jobs import ConditionState
 from forebay.scheduler_bridge.domain.amounts import Amount, asked_by, quantities, show_bytes, show_percent
-from forebay.scheduler_bridge.domain.documents import Condition, Job, Objection, Plan, place
+from forebay.scheduler_bridge.domain.documents import EVERYWHERE, Condition, Job, Objection, Plan, place
 
 Answer = tuple[tuple[str, str, str], ...]
 """(type, status, reason) of each condition: what a change is judged by."""
 
+_NAMED = 5
 _ACCEPTANCE = frozenset({Reason.DATASET_UNTAGGED.value, Reason.DATASET_WITHDRAWN.value})
 
 
@@ -213,8 +214,42 @@ def _warming(job: Job, plans: list[Plan]) -> Finding:
         said = "; ".join(plan.message for plan in cold if plan.message)
         message = f"{show_percent(verified, total)} of {show_bytes(total)} is warm" + (f" ({said})" if said else "")
         return _plans_finding("False", cold, message)
+    nodes = warm_nodes(plans)
+    if nodes is not None and not nodes:
+        apart = "; ".join(f"{_name(plan)} is warm on {_listed(plan.warm_on)}" for plan in plans)
+        message = f"no node has all of {show_bytes(total)} warm: {apart}"
+        return Finding(
+            status="False",
+            reason=Reason.CACHE_PARTIAL,
+            message=message,
+            evidence=tuple(plan.event for plan in plans),
+            at=max(plan.at for plan in plans),
+        )
     where = ", ".join(sorted({plan.message for plan in plans}))
-    return _plans_finding("True", plans, f"{show_bytes(total)} {where}")
+    on = f" on {_listed(nodes)}" if nodes else ""
+    return _plans_finding("True", plans, f"{show_bytes(total)} {where}{on}")
+
+
+def warm_nodes(plans: Iterable[Plan]) -> frozenset[str] | None:
+    """The nodes whose own caches hold every plan; None: none is bound to nodes, since every node reads the same cache.
+
+    One is enough: preference, not a promise, brings the pods there.
+    """
+    common: frozenset[str] | None = None
+    for plan in plans:
+        if EVERYWHERE not in plan.warm_on:
+            common = plan.warm_on if common is None else common & plan.warm_on
+    return common
+
+
+def _listed(nodes: Iterable[str]) -> str:
+    """A few names; of a long list how many there are."""
+    names = sorted(name or "every node" for name in nodes)
+    return (
+        ", ".join(names)
+        if len(names) <= _NAMED
+        else f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more nodes"
+    )
 
 
 def unplanned(job: Job, plans: list[Plan]) -> list[str]:

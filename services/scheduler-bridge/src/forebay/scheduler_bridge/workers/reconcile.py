@@ -22,11 +22,12 @@ from forebay.scheduler_bridge.domain.cluster.documents import Carrier
 from forebay.scheduler_bridge.domain.cluster.facts import said_of
 from forebay.scheduler_bridge.domain.cluster.moves import HELD_BY, GateKind, Move, moves, with_gate
 from forebay.scheduler_bridge.domain.cluster.objects import KUEUE, Json
-from forebay.scheduler_bridge.domain.documents import Job, place
+from forebay.scheduler_bridge.domain.documents import Job, Plan, place
 from forebay.scheduler_bridge.domain.job_identity import Decision, Reply, Step, Wanted, after_create, after_look
 from forebay.scheduler_bridge.domain.manifest import Site, Submission, owned, pod_annotations, queue_of, render
 from forebay.scheduler_bridge.domain.masking import mask
 from forebay.scheduler_bridge.domain.pod_layout import JOB_LABEL, KEY_FILE, MANAGED_BY, PROJECT_LABEL, key_secret
+from forebay.scheduler_bridge.domain.readiness import warm_nodes
 from forebay.scheduler_bridge.errors import ApiRefusedError, ApiSilentError
 
 _log = logging.getLogger(__name__)
@@ -117,6 +118,7 @@ class _Run:
                     found,
                     await self._workload(found),
                     pod_annotations=pod_annotations(self._submission, self._pins(), self._site),
+                    warm_nodes=await self._warm_nodes(),
                 )
             )
             if not todo:
@@ -127,6 +129,11 @@ class _Run:
 
     def _pins(self) -> tuple[PinnedInput, ...]:
         return tuple(PinnedInput.model_validate(item.body) for item in self._job.lease.inputs)
+
+    async def _warm_nodes(self) -> list[str]:
+        """Nodes that the pods should rather go to; none when it is the same everywhere."""
+        found = [await self._context.get(Plan, place(self._job.project, plan)) for plan in self._job.plans]
+        return sorted(warm_nodes(plan for plan in found if plan is not None) or ())
 
     async def _look(self) -> Json | None:
         """Our Job as it is, made when there never was one; None when there is nothing more to do here."""

@@ -31,11 +31,11 @@ class Cluster(world.World):
         super().__init__(backend=ClusterBridge(rules=CLUSTER_RULES, sites={"arm-lab": SITE}))
         self._versions = 0
 
-    def see(self, job: str, item: Json, *, gone: bool = False) -> None:
+    def see(self, job: str, item: Json, *, gone: bool = False, note: str = "") -> None:
         """The watch brings an object, and the bridge folds it and all that follows."""
         self._versions += 1
         item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self._versions)}}
-        fact: Emit = fact_of(self.project, job, trim(item), gone=gone)
+        fact: Emit = fact_of(self.project, job, trim(item), gone=gone, note=note)
         self.tick()
         self.accept([fact])
         self.settle()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from forebay.contracts.v1 import jobs
 from forebay.runtime.machine import Work
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier
+from forebay.scheduler_bridge.domain.cluster.facts import unseen
 
 from .cluster_objects import Cluster, condition, ended, kube_job, pod, running, workload
 
@@ -214,6 +216,26 @@ def test_preflight_of_an_instrumented_pod_is_read_from_its_exit_code() -> None:
     failed = world.said(jobs.PreflightFailed)
     assert [check.message for check in failed[0].failed] == ["empty folder"]
     assert world.job(job).state == "QUEUED"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "state"), [("Complete", "Completed", "SUCCEEDED"), ("Failed", "Unknown", "FAILED")]
+)
+def test_a_pod_that_went_unseen_is_not_said_to_have_been_deleted_by_somebody(
+    outcome: str, reason: str, state: str
+) -> None:
+    """Its Job says whether it succeeded; else how it ended is not known, and between when and when."""
+    world = Cluster()
+    job = submitted(world)
+    admitted(world, job)
+    made = started(world, job)
+    world.see(job, kube_job(job, condition(outcome), suspend=False))
+    note = unseen(datetime(2026, 1, 10, 8, tzinfo=UTC), datetime(2026, 1, 10, 9, tzinfo=UTC))
+    world.see(job, pod(job, "p1", made, node="n1", phase="Running"), gone=True, note=note)
+    ending = world.job(job).attempts[0].ending
+    assert ending is not None
+    assert (ending.reason, world.job(job).state) == (reason, state)
+    assert "between 2026-01-10 08:00:00 and 2026-01-10 09:00:00 UTC" in ending.message
 
 
 def test_every_state_of_an_object_is_said_once() -> None:

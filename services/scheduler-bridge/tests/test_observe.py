@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
@@ -134,6 +135,24 @@ async def test_a_second_process_repeats_nothing_and_says_what_went_unseen() -> N
     assert len(found) == len(first) + 1
     assert found[-1].startswith(f"Pod/arm-lab/{job}-p1 Deleted")
     assert "while nobody watched" in world.said(jobs.RuntimeFactRecorded)[-1].message
+    (unseen,) = world.ask("why", job=job)["unseen"]
+    assert unseen["object"] == f"Pod/arm-lab/{job}-p1"
+    assert "deleted between 2026-" in unseen["message"]
+
+
+async def test_a_watch_that_was_cut_says_from_when_on_it_saw_nothing() -> None:
+    """After a 410 the process itself knows until when it had heard; what exists still is no gap."""
+    world = Cluster()
+    job, stage = scene(world)
+    kept = numbered(pod(job, "p2", "2026-01-10T08:00:02Z"), 5)
+    stage.bring(Listed([numbered(pod(job, "p1", "2026-01-10T08:00:02Z"), 4), kept]), "Pod")
+    await facts(world, stage, until=lambda items: len(items) >= 3)
+    stage.bring(Listed([numbered(kube_job(job), 1)]), "Job")
+    stage.bring(Listed([kept], since=datetime(2026, 1, 10, 9, 30, tzinfo=UTC)), "Pod")
+    await facts(world, stage, until=lambda items: any("Deleted" in item for item in items))
+    (unseen,) = world.ask("why", job=job)["unseen"]
+    assert unseen["object"].endswith("-p1")
+    assert "between 2026-01-10 09:30:00 and" in unseen["message"]
 
 
 @pytest.mark.parametrize("healthy", [True, False])

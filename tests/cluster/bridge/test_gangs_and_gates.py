@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -185,3 +185,37 @@ def trained(pod: Json) -> Json:
 
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+async def test_what_happened_while_the_bridge_was_away(bridge: Bridge) -> None:
+    """Its Job ends and its pod is deleted meanwhile: the job succeeds, and `why` says what was not seen and when."""
+    job = await bridge.submit("away", "sleep 3")
+    other = await bridge.submit("other", "true")
+    await bridge.until(other, lambda found: found["state"] == "SUCCEEDED", "another job ends while it watches")
+    await bridge.until(job, lambda found: found["attempts"] != [], "the job has quota")
+
+    async def seen() -> bool:
+        return any("Pod" in (entry.get("object") or "") for entry in await bridge.history(job))
+
+    await eventually(seen, what="its pod was seen", within=SOON)
+    left = datetime.now(UTC)
+    await bridge.stop()
+
+    async def complete() -> bool:
+        return is_true(await bridge.api.get("Job", bridge.namespace, job), "Complete")
+
+    await eventually(complete, what="the Job ends while nobody watches", within=SOON)
+    (pod,) = await bridge.api.pods_of(bridge.namespace, job)
+    await bridge.api.delete("Pod", bridge.namespace, pod["metadata"]["name"])
+    await bridge.start()
+    done = await bridge.until(job, lambda found: found["state"] == "SUCCEEDED", "it is known to have succeeded")
+    (unseen,) = done["unseen"]
+    assert unseen["object"] == f"Pod/{bridge.namespace}/{pod['metadata']['name']}"
+    since = datetime.strptime(unseen["message"].partition("between ")[2][:19], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    assert since <= left <= datetime.now(UTC)
+    assert "how it ended is not known" in done["attempts"][0]["ending"]["message"]
+    assert done["attempts"][0]["ending"]["reason"] == "Completed"
+    assert any(
+        entry.get("reason") == "Deleted" and "nobody watched" in entry["message"] for entry in await bridge.history(job)
+    )
+    assert (await bridge.why(other))["unseen"] == []

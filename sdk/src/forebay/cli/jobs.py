@@ -203,6 +203,8 @@ def why(
     waited = ", ".join(f"{layer} {seconds(count)}" for layer, count in found["waited_seconds"].items() if count >= 0.1)
     if waited:
         out.print(f"time spent: {waited}")
+    for one in found.get("unseen", ()):
+        out.print(f"not seen: {escape(one['object'])} is {escape(one['message'])}")
 
 
 def _show_attempts(attempts: list[dict[str, Any]]) -> None:

@@ -15,7 +15,8 @@ from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain.backend import Backend
 from forebay.scheduler_bridge.domain.business import recovering, standing, waited
-from forebay.scheduler_bridge.domain.cluster.documents import Carrier
+from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
+from forebay.scheduler_bridge.domain.cluster.objects import label_of
 from forebay.scheduler_bridge.domain.documents import Attempt, Entry, Job
 from forebay.scheduler_bridge.domain.history import remark
 from forebay.scheduler_bridge.domain.verdict import judge
@@ -78,6 +79,7 @@ class Questions:
             "waited_seconds": {layer: round(seconds, 3) for layer, seconds in waited(job, request.now).items()},
             "attempts": [_attempt(item) for item in job.attempts],
             "holds_quota": any(item.holds for item in job.attempts),
+            "unseen": unseen_of(state, job),
             "submitted_at": _plain(job.submitted_at),
         }
 
@@ -94,6 +96,12 @@ class Questions:
     def table(self) -> dict[str, Question]:
         """The questions by name, for the service's definition."""
         return {"jobs": self.jobs, "job": self.job, "why": self.why, ATTEMPT_OF: self.attempt_of}
+
+
+def unseen_of(state: State, job: Job) -> list[dict[str, str]]:
+    """What of the job went while nobody watched its cluster, with the time in which that was."""
+    gone = [item for item in state.find(ClusterObject, "of", job.key) if item.unseen]
+    return [{"object": label_of(item.body), "message": item.unseen} for item in gone]
 
 
 def _plain(value: object) -> Any:

@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from forebay.scheduler_bridge.adapters.kubernetes_api import Json, KubernetesApi
 from forebay.scheduler_bridge.errors import ApiRefusedError, ApiSilentError
@@ -29,6 +30,8 @@ class Listed:
     """Everything there is now; whatever is not in it is gone."""
 
     objects: list[Json]
+    since: datetime | None = None
+    """Until when its changes were heard before; None: this is the first list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,15 @@ class ListWatch:
     pause: Callable[[float], float] = lambda seconds: seconds * random.uniform(0.5, 1.0)  # noqa: S311 spreads load
     _version: str | None = None
     _failures: int = 0
+    _heard: datetime | None = None
 
     async def run(self) -> AsyncIterator[Seen]:
         """Never ends; what fails is yielded as `Trouble`."""
         while True:
             try:
                 if self._version is None:
-                    yield Listed(await self._list())
+                    since, self._heard = self._heard, datetime.now(UTC)
+                    yield Listed(await self._list(), since)
                 async for seen in self._watch():
                     self._failures = 0
                     if seen is not None:
@@ -118,6 +123,7 @@ class ListWatch:
             "timeoutSeconds": seconds,
         }
         async for line in self.api.watch(self.path, query=query, silence_s=seconds + 30.0):
+            self._heard = datetime.now(UTC)
             kind, item = line.get("type"), line.get("object") or {}
             if kind == "ERROR":
                 status = int(item.get("code") or 0)

@@ -13,6 +13,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Protocol
 
 from forebay.runtime.companion import Company
@@ -20,7 +21,7 @@ from forebay.runtime.machine import Emit
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen, Trouble
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
-from forebay.scheduler_bridge.domain.cluster.facts import fact_of, is_troubled
+from forebay.scheduler_bridge.domain.cluster.facts import fact_of, is_troubled, unseen
 from forebay.scheduler_bridge.domain.cluster.objects import (
     COLLECTIONS,
     PENDING,
@@ -69,6 +70,7 @@ class Observer:
         self._offers: asyncio.Queue[tuple[Owner, Json, bool, str]] = asyncio.Queue(maxsize=10 * BATCH)
         self._trouble: dict[str, str] = {}
         self._listed: set[str] = set()
+        self._jobs_listed = asyncio.Event()
         self.seen_at = 0.0
 
     async def __call__(self, company: Company) -> None:
@@ -93,9 +95,11 @@ class Observer:
                     if not (missing and collection.optional):
                         self._trouble[collection.kind] = cause
                     self._listed.add(collection.kind)
+                    if collection.kind == "Job":
+                        self._jobs_listed.set()  # not to be had, so nobody need wait for it
                     continue
-                case Listed(objects=objects):
-                    await self._take_list(collection, [trim(item) for item in objects], company)
+                case Listed(objects=objects, since=since):
+                    await self._take_list(collection, [trim(item) for item in objects], since, company)
                 case Put(object=item):
                     await self._take(trim({**item, "kind": collection.kind}), gone=False)
                 case Gone(object=item):
@@ -103,18 +107,24 @@ class Observer:
             self._trouble.pop(collection.kind, None)
             self.seen_at = time.monotonic()
 
-    async def _take_list(self, collection: Collection, objects: list[Json], company: Company) -> None:
+    async def _take_list(
+        self, collection: Collection, objects: list[Json], since: datetime | None, company: Company
+    ) -> None:
         """Every object, and of those on record that are not among them, that they went unseen."""
         for item in objects:
             await self._take({**item, "kind": collection.kind}, gone=False)
         self._listed.add(collection.kind)
         if collection.kind not in LIVED:
             return
+        if collection.kind == "Job":
+            self._jobs_listed.set()
+        await self._jobs_listed.wait()  # how a job ended says more about its pods than that they are gone
         there = {uid_of(item) for item in objects}
         known = await company.read(lambda state: _live(state, collection.kind))
-        for document in known:
-            if document.uid not in there:
-                note = "gone; it was deleted while nobody watched, so how is not known"
+        gone = [document for document in known if document.uid not in there]
+        if gone:
+            note = unseen(since or max(document.at for document in known), datetime.now(UTC))
+            for document in gone:
                 await self._offers.put(((document.project, document.job), document.body, True, note))
 
     async def _take(self, item: Json, *, gone: bool) -> None:

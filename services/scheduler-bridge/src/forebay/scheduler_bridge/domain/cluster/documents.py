@@ -23,6 +23,8 @@ class ClusterObject(Document, frozen=True, kw_only=True):
     digest: str
     gone: bool = False
     """It was deleted; `body` is its last state."""
+    unseen: str = ""
+    """... while nobody watched: between when and when."""
     at: datetime
     event: str
 

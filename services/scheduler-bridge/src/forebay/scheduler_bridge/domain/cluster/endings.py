@@ -59,6 +59,12 @@ def ending_of(pod: ClusterObject, view: View, attempt: Attempt) -> Cause:
     )
     if status.get("phase") == "Succeeded":
         return replace(cause, reason=Reason.COMPLETED, message="the command ended with exit code 0", exit_code=0)
+    if pod.unseen and not _had_ended(pod):
+        if view.outcome is not None and view.outcome[0] == "Complete":
+            return replace(
+                cause, reason=Reason.COMPLETED, message=f"its Job is complete; the pod is {pod.unseen}", exit_code=0
+            )
+        return replace(cause, message=f"the pod is {pod.unseen}")
     found = (
         _disrupted(pod.body, attempt)
         or _evicted(status)
@@ -70,6 +76,11 @@ def ending_of(pod: ClusterObject, view: View, attempt: Attempt) -> Cause:
         return replace(cause, message="the pod ended and left no reason")
     reason, message = found
     return replace(cause, reason=reason, message=message)
+
+
+def _had_ended(pod: ClusterObject) -> bool:
+    """Its last state that was seen is its end."""
+    return (pod.body.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def _terminated(pod: Json) -> Json:

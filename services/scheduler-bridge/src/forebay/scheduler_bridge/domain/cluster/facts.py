@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from forebay.contracts.v1 import jobs
@@ -24,13 +25,18 @@ _TELLING = ("Failed", "Complete", "Evicted", "Admitted", "QuotaReserved", "PodSc
 
 
 def fact_of(project: str, job: str, trimmed: Json, *, gone: bool = False, note: str = "") -> Emit:
-    """The event that an object's state is. The same state is the same event, whoever sees it again."""
+    """The event that an object's state is. The same state is the same event, whoever sees it again.
+
+    `note`: what is to be said of an object that went while nobody watched.
+    """
     reason, message = headline(trimmed)
     if gone:
         reason, message = "Deleted", note or "deleted from the cluster"
     data: dict[str, Any] = {OBJECT: trimmed, "digest": digest_of(trimmed)}
     if gone:
         data["gone"] = True
+        if note:
+            data["unseen"] = note
     body = jobs.RuntimeFactRecorded(
         job=job,
         source=_source(trimmed),
@@ -42,6 +48,14 @@ def fact_of(project: str, job: str, trimmed: Json, *, gone: bool = False, note: 
     )
     version = str(trimmed["metadata"].get("resourceVersion") or "")
     return Emit(project=project, body=body, dedupe=(job, uid_of(trimmed), version, "gone" if gone else data["digest"]))
+
+
+def unseen(since: datetime, until: datetime) -> str:
+    """What is said of an object that went while nobody watched: we were away, or the API server forgot our place."""
+    return (
+        f"gone; it was deleted between {since:%Y-%m-%d %H:%M:%S} and {until:%Y-%m-%d %H:%M:%S} UTC, while nobody watched,"
+        " so how it ended is not known"
+    )
 
 
 def said_of(

@@ -44,6 +44,7 @@ def fold_fact(fold: Fold, job: Job, recorded: Recorded[EventBody]) -> bool:
         body=item,
         digest=str(body.data.get("digest", "")),
         gone=bool(body.data.get("gone")),
+        unseen=str(body.data.get("unseen") or ""),
         at=recorded.event.time,
         event=recorded.event.id,
     )

@@ -221,6 +221,15 @@ def test_v20_only_lacks_statistics(tmp_path: Path) -> None:
     assert _told(report) == [("LR-META-004", None)]
 
 
+def test_the_format_is_the_one_that_info_json_names(tmp_path: Path) -> None:
+    """Also when the rest of info.json cannot be used and a file that would tell the version is missing."""
+    root = v2.build(tmp_path)
+    (root / EPISODE_STATS).unlink()
+    lerobot.change_info(root, fps=None)
+    report = inspect(root).report
+    assert (report.outcome, report.format) == ("reject", "lerobot-v2.1")
+
+
 def test_a_video_path_that_cannot_be_used_hides_no_rows(tmp_path: Path) -> None:
     """The rest is judged, and no video is called missing."""
     root = v2.build(tmp_path)

@@ -98,7 +98,7 @@ class _Inspector:
         info = self._read_info()
         if info is None:
             return self._without_tables()
-        self._seen.info, self._label = info, info.version
+        self._seen.info = info
         templates = self._templates(info)
         if self._is_empty(info):
             return self._finish()
@@ -165,6 +165,7 @@ class _Inspector:
             else:
                 self._breaches += version
             return None
+        self._label = info_file.version_of(document)
         info, broken = info_file.parse_info(document)
         self._breaches += broken
         return info

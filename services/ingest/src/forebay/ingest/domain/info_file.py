@@ -128,7 +128,7 @@ def refused_label(document: dict[str, Any]) -> str | None:
     return None if not known or label in SUPPORTED else str(label)
 
 
-def _version_of(document: dict[str, Any]) -> str:
+def version_of(document: dict[str, Any]) -> str:
     """The label of a document that `check_version` passed."""
     found = _VERSION.fullmatch(str(document.get("codebase_version")))
     return f"v{int(found.group(1))}.{int(found.group(2))}" if found else SUPPORTED[0]
@@ -157,7 +157,7 @@ def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
     if problems.texts:
         return None, [_broken(f"meta/info.json: {text}") for text in problems.texts[:20]]
     return Info(
-        version=_version_of(document),
+        version=version_of(document),
         fps=float(fps),
         features=known,
         data_path=data_path,

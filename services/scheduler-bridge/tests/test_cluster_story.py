@@ -69,6 +69,27 @@ def test_facts_in_any_order_name_the_same_attempt() -> None:
     assert carrier.uid == f"job-{job}"
 
 
+@pytest.mark.parametrize(("codes", "state"), [((0,), "SUCCEEDED"), ((3, 3), "FAILED")])
+def test_what_happened_while_nobody_watched_has_its_attempts(codes: tuple[int, ...], state: str) -> None:
+    """Pods of a Job that is over already when it is first seen: each is an attempt, and its end comes before the job's."""
+    world = Cluster()
+    job = submitted(world)
+    at = world.stamp(1)
+    for number, code in enumerate(codes):
+        made = world.stamp(5)
+        phase = "Failed" if code else "Succeeded"
+        world.see(job, pod(job, f"p{number}", made, node="n1", **ended(code, at=world.stamp(1), phase=phase)))
+    given = [condition(kind, lastTransitionTime=at) for kind in ("QuotaReserved", "Admitted", "Finished")]
+    world.see(job, workload(job, *given))
+    world.see(job, kube_job(job, condition("Failed" if codes[-1] else "Complete"), suspend=False))
+    assert world.job(job).state == state
+    assert [body.attempt for body in world.said(jobs.AttemptStarted)] == [*range(1, len(codes) + 1)]
+    assert [body.exit_code for body in world.said(jobs.AttemptEnded)] == [*codes]
+    assert {body.process for body in world.said(jobs.AttemptStarted)} == {
+        f"pod/{job}-p{number}@p{number}" for number in range(len(codes))
+    }
+
+
 def test_eviction_queues_the_job_again_and_the_next_quota_is_the_next_attempt() -> None:
     """RUNNING, then QUEUED with Kueue's words, then RUNNING as attempt 2."""
     world = Cluster()

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import time
-import uuid
 
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
 from forebay.scheduler_bridge.domain.cluster.moves import GateKind, gate_in_force
@@ -26,6 +25,8 @@ PROBE_S = 15.0
 FRESH_S = 600.0
 """How long an answer counts: Kueue may be installed or configured anew."""
 LOOK_S = 0.2
+PROBE = "forebay-gate-probe"
+"""One name, so that a probe which a crash left behind is found."""
 
 
 class KueueGates:
@@ -53,15 +54,17 @@ class KueueGates:
             if error.status == 404:
                 return "suspend"
             raise ApiSilentError(str(error)) from error
-        probe = _probe(namespace, queue)
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-        made = await self._api.post(path, probe)
-        uid = str(made["metadata"]["uid"])
+        await self._remove(f"{path}/{PROBE}")
         try:
-            answer = await self._answer(namespace, uid)
+            made = await self._api.post(path, _probe(namespace, queue))
+        except ApiRefusedError as error:
+            msg = f"the probe for Kueue's gate cannot be made: {error}"
+            raise ApiSilentError(msg) from error
+        try:
+            answer = await self._answer(namespace, str(made["metadata"]["uid"]))
         finally:
-            with contextlib.suppress(ApiRefusedError, ApiSilentError):
-                await self._api.delete(f"{path}/{probe['metadata']['name']}", uid=uid)
+            await self._remove(f"{path}/{PROBE}")
         if not answer:
             _log.warning(
                 "Kueue does not honour %s (%s); queue names are kept off Jobs until their data is ready. Switch on its"
@@ -70,6 +73,10 @@ class KueueGates:
                 "it admitted the probe" if answer is False else f"it said nothing within {PROBE_S:g} s",
             )
         return "annotation" if answer else "label"
+
+    async def _remove(self, path: str) -> None:
+        with contextlib.suppress(ApiRefusedError, ApiSilentError):
+            await self._api.delete(path)
 
     async def _answer(self, namespace: str, uid: str) -> bool | None:
         until = time.monotonic() + PROBE_S
@@ -90,7 +97,7 @@ def _probe(namespace: str, queue: str) -> Json:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": f"forebay-gate-probe-{uuid.uuid4().hex[:8]}",
+            "name": PROBE,
             "namespace": namespace,
             "labels": {KUEUE_QUEUE: queue, MANAGED_BY: "forebay"},
             "annotations": {KUEUE_GATED_BY: GATE},

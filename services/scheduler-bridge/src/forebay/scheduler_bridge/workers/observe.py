@@ -21,7 +21,7 @@ from forebay.runtime.machine import Emit
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen, Trouble
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
-from forebay.scheduler_bridge.domain.cluster.facts import fact_of, is_troubled, unseen
+from forebay.scheduler_bridge.domain.cluster.facts import fact_of, has_finished, is_troubled, unseen
 from forebay.scheduler_bridge.domain.cluster.objects import (
     COLLECTIONS,
     PENDING,
@@ -40,6 +40,8 @@ Owner = tuple[str, str]
 """(project, job)"""
 LIVED = ("Job", "Pod", "Workload")
 """Kinds whose absence from a list means that they were deleted."""
+_BELONGINGS = frozenset({"Pod", "Workload"})
+"""Of a Job. They are listed before it, because its end is the last word about it."""
 MAX_WAITING = 20_000
 """Objects whose events and dependants are kept because whose they are is not known yet."""
 BATCH = 200
@@ -70,6 +72,7 @@ class Observer:
         self._offers: asyncio.Queue[tuple[Owner, Json, bool, str]] = asyncio.Queue(maxsize=10 * BATCH)
         self._trouble: dict[str, str] = {}
         self._listed: set[str] = set()
+        self._belongings = asyncio.Event()
         self._jobs_listed = asyncio.Event()
         self.seen_at = 0.0
 
@@ -87,6 +90,8 @@ class Observer:
         return "; ".join(troubles) or (f"listing {', '.join(wanted)}" if wanted else "watched")
 
     async def _follow(self, collection: Collection, company: Company) -> None:
+        if collection.kind == "Job":
+            await self._belongings.wait()
         async for seen in self._watch(collection).run():
             match seen:
                 case Trouble(cause=cause, missing=missing):
@@ -94,9 +99,7 @@ class Observer:
                         _log.warning("cannot watch %s: %s", collection.kind, cause)
                     if not (missing and collection.optional):
                         self._trouble[collection.kind] = cause
-                    self._listed.add(collection.kind)
-                    if collection.kind == "Job":
-                        self._jobs_listed.set()  # not to be had, so nobody need wait for it
+                    self._was_listed(collection)
                     continue
                 case Listed(objects=objects, since=since):
                     await self._take_list(collection, [trim(item) for item in objects], since, company)
@@ -107,17 +110,23 @@ class Observer:
             self._trouble.pop(collection.kind, None)
             self.seen_at = time.monotonic()
 
+    def _was_listed(self, collection: Collection) -> None:
+        """As far as it can be."""
+        self._listed.add(collection.kind)
+        if collection.kind == "Job":
+            self._jobs_listed.set()
+        if self._listed >= _BELONGINGS:
+            self._belongings.set()
+
     async def _take_list(
         self, collection: Collection, objects: list[Json], since: datetime | None, company: Company
     ) -> None:
         """Every object, and of those on record that are not among them, that they went unseen."""
         for item in objects:
             await self._take({**item, "kind": collection.kind}, gone=False)
-        self._listed.add(collection.kind)
+        self._was_listed(collection)
         if collection.kind not in LIVED:
             return
-        if collection.kind == "Job":
-            self._jobs_listed.set()
         await self._jobs_listed.wait()  # how a job ended says more about its pods than that they are gone
         there = {uid_of(item) for item in objects}
         known = await company.read(lambda state: _live(state, collection.kind))
@@ -146,18 +155,24 @@ class Observer:
             if not gone and item["kind"] != PENDING:  # a place is told again soon
                 self._adopt_later(item, owner_uids(item))
             return
+        if not gone and has_finished(item):
+            await self._take_orphans(uid, owner)
         await self._offers.put((owner, item, gone, ""))
         if gone:
             self._owners.pop(uid, None)
             return
         if item["kind"] == PENDING:
             return  # nothing belongs to a place in a queue
-        self._owners[uid] = owner
         for place_ in self._surroundings(item):
             self._used[place_].add(owner)
             near = self._around.get(place_)
             if near is not None and is_troubled(near):
                 await self._offers.put((owner, near, False, ""))
+        await self._take_orphans(uid, owner)
+
+    async def _take_orphans(self, uid: str, owner: Owner) -> None:
+        """What came before it was known whose it is."""
+        self._owners[uid] = owner
         for orphan in self._orphans.pop(uid, ()):
             await self._take(orphan, gone=False)
 

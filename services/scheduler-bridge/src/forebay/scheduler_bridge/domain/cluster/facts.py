@@ -10,7 +10,7 @@ from forebay.runtime.machine import Emit
 from forebay.scheduler_bridge.domain.cluster.fold import OBJECT
 from forebay.scheduler_bridge.domain.cluster.objects import PENDING, Json, digest_of, label_of
 from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
-from forebay.scheduler_bridge.domain.kubernetes.facts import uid_of
+from forebay.scheduler_bridge.domain.kubernetes.facts import is_true, uid_of
 
 _SOURCES = {
     PENDING: "kueue",
@@ -115,6 +115,11 @@ def _exit_code(item: Json) -> int | None:
         if code is not None:
             return int(code)
     return None
+
+
+def has_finished(item: Json) -> bool:
+    """A Job that is over: what belongs to it happened before."""
+    return item["kind"] == "Job" and (is_true(item, "Complete") or is_true(item, "Failed"))
 
 
 def is_troubled(item: Json) -> bool:

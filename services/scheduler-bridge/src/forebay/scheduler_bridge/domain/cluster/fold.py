@@ -11,7 +11,7 @@ from forebay.contracts.envelope import Recorded
 from forebay.contracts.v1 import jobs
 from forebay.runtime.state import Fold
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject, Refusal
-from forebay.scheduler_bridge.domain.cluster.view import View, age, has_run, is_over, rank_of, view_of
+from forebay.scheduler_bridge.domain.cluster.view import View, rank_of, view_of
 from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.kubernetes.facts import moment
 
@@ -71,7 +71,7 @@ def bind(fold: Fold, job: Job) -> None:
 
 def _pairs(job: Job, view: View) -> dict[str, int]:
     pairs: dict[str, int] = {}
-    pods = [pod for pod in view.unbound if not _superseded(pod, view)]
+    pods = view.claimable
     for attempt in job.attempts:
         if attempt.admitted_at is None or attempt.ending is not None:
             continue
@@ -85,13 +85,6 @@ def _pairs(job: Job, view: View) -> dict[str, int]:
                 pairs[pod.uid] = attempt.number
                 pods.remove(pod)
     return pairs
-
-
-def _superseded(pod: ClusterObject, view: View) -> bool:
-    """It came to nothing while its gang's earlier attempt was not over, and another of its rank was made since."""
-    if not is_over(pod) or has_run(pod.body):
-        return False
-    return any(rank_of(other) == rank_of(pod) and age(other) > age(pod) for other in view.unbound)
 
 
 def _made(pod: ClusterObject) -> datetime | None:

@@ -18,7 +18,7 @@ from forebay.scheduler_bridge.domain import announcements
 from forebay.scheduler_bridge.domain.announcements import Decided
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.endings import Cause
-from forebay.scheduler_bridge.domain.cluster.gang import Gang, end_of, gang_of, used_up
+from forebay.scheduler_bridge.domain.cluster.gang import Gang, end_of, gang_of, size_of, used_up
 from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.cluster.view import (
     View,
@@ -26,6 +26,7 @@ from forebay.scheduler_bridge.domain.cluster.view import (
     is_instrumented,
     is_over,
     preparation,
+    rank_of,
     statuses,
 )
 from forebay.scheduler_bridge.domain.documents import Attempt, Job
@@ -41,7 +42,10 @@ def follow(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
     if announcements.has_ended(job, decided):
         yield from _ended(job, view)
         return
-    yield from _admission(job, view, decided)
+    admitted = list(_admission(job, view, decided))
+    yield from admitted
+    if admitted or announcements.pending_admission(job, decided) is not None:
+        return  # the story of that attempt comes before the job's end
     for attempt in job.attempts:
         if attempt.ending is None:
             yield from _attempt(job, attempt, view)
@@ -54,22 +58,35 @@ def _emit(job: Job, body: EventBody, *dedupe: object, at: str = "") -> Emit:
 
 def _admission(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
     """Quota was given, or another pod was made under the quota that is held: the next attempt."""
-    if not view.admitted or any(item.ending is None for item in job.attempts):
+    if any(item.ending is None for item in job.attempts) or used_up(job):
         return
-    if announcements.pending_admission(job, decided) is not None or view.outcome is not None or used_up(job):
+    if announcements.pending_admission(job, decided) is not None:
         return
-    number = (job.last.number if job.last else 0) + 1
-    condition = condition_of(view.workload.body, "Admitted") if view.workload is not None else None
-    at = str((condition or {}).get("lastTransitionTime") or "")
-    last = job.last
-    if last is not None and last.evicted is None:
+    if view.outcome is not None:
+        pods = _left_behind(job, view)
+    elif not view.admitted:
+        return
+    elif job.last is None or job.last.evicted is not None:
+        condition = condition_of(view.workload.body, "Admitted") if view.workload is not None else None
+        yield _admitted(job, str((condition or {}).get("lastTransitionTime") or ""))
+        return
+    else:
         # The Job controller tries again under the same quota, but maybe not: wait until its pod is there.
-        live = [pod for pod in view.unbound if not is_over(pod)]
-        if not live:
-            return
-        at = str(live[0].body.get("metadata", {}).get("creationTimestamp") or "")
+        pods = [pod for pod in view.unbound if not is_over(pod)]
+    if pods:
+        yield _admitted(job, str(pods[0].body.get("metadata", {}).get("creationTimestamp") or ""))
+
+
+def _left_behind(job: Job, view: View) -> list[ClusterObject]:
+    """Pods of a Job that ended while nobody watched: they were an attempt, too."""
+    pods = view.claimable
+    return pods if len({rank_of(pod) for pod in pods}) >= size_of(job, view) else []
+
+
+def _admitted(job: Job, at: str) -> Emit:
+    number = (job.last.number if job.last else 0) + 1
     body = jobs.WorkloadAdmitted(job=job.id, attempt=number, resources=job.resources, queue=job.request.queue)
-    yield _emit(job, body, job.id, number, at=at)
+    return _emit(job, body, job.id, number, at=at)
 
 
 def _attempt(job: Job, attempt: Attempt, view: View) -> Iterator[Emit]:

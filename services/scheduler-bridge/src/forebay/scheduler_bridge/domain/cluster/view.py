@@ -63,6 +63,17 @@ class View:
         bound = self.carrier.pods if self.carrier else {}
         return [pod for pod in self.pods if pod.uid not in bound]
 
+    @property
+    def claimable(self) -> list[ClusterObject]:
+        """Those of them that an attempt may be bound to."""
+        return [pod for pod in self.unbound if not self._superseded(pod)]
+
+    def _superseded(self, pod: ClusterObject) -> bool:
+        """It came to nothing while its gang's earlier attempt was not over, and another of its rank was made since."""
+        if not is_over(pod) or has_run(pod.body):
+            return False
+        return any(rank_of(other) == rank_of(pod) and age(other) > age(pod) for other in self.unbound)
+
     @cached_property
     def admitted(self) -> bool:
         """Quota is held: Kueue says so, or without Kueue the Job is not suspended."""

@@ -1,0 +1,81 @@
+"""What runs by hand against a cluster need: a cluster, a bridge in a namespace of its own, nodes that only KWOK knows."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forebay.testcluster import launch, objects, settings
+from forebay.testcluster.cluster import TestCluster
+
+from tests.cluster import agent_image
+from tests.cluster.queues import Queues
+
+from .world import Bridge, running_bridge
+
+ON_KWOK: Mapping[str, Any] = {
+    "imagePullPolicy": "IfNotPresent",
+    "nodeSelector": {"type": "kwok"},
+    "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
+}
+"""`pod:` of a job whose pod ends on a node without a kubelet, as soon as it is there."""
+KWOK = "kwok"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A bridge, and the ClusterQueue behind its queue `main`."""
+
+    bridge: Bridge
+    queue: str
+
+
+@asynccontextmanager
+async def any_cluster() -> AsyncIterator[TestCluster]:
+    """The one that runs in the work folder, else one of our own; with the image of our containers."""
+    work = settings.load().testcluster_work
+    joined = TestCluster.join(work)
+    if joined is not None:
+        yield joined
+        return
+    async with TestCluster.start(work) as started:
+        yield started
+
+
+async def load_agent(cluster: TestCluster, folder: Path) -> None:
+    """Give the node the image of our own containers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    await cluster.load_image(agent_image.build(folder))
+
+
+@asynccontextmanager
+async def bridge_with_kwok(
+    cluster: TestCluster, folder: Path, quota: Mapping[str, str | int], *, nodes: int = 1
+) -> AsyncIterator[Place]:
+    """A bridge for a queue with this quota, and nodes of KWOK; everything is taken away at the end."""
+    namespace = f"t-{uuid.uuid4().hex[:10]}"
+    names = [f"{namespace}-{number}" for number in range(nodes)]
+    folder.mkdir(parents=True, exist_ok=True)
+    runs_already = launch.server_pids(cluster.folder).get(KWOK) is not None
+    async with cluster.api() as api:
+        queues = Queues(api, namespace)
+        await api.create(objects.namespace(namespace))
+        try:
+            if not runs_already:
+                await cluster.start_kwok()
+            for name in names:
+                await api.create(objects.kwok_node(name, {"cpu": "64", "memory": "256Gi"}))
+            await queues.make(quota, name="main")
+            async with running_bridge(cluster, api, namespace, folder) as bridge:
+                yield Place(bridge, queues.behind("main"))
+        finally:
+            await api.delete_namespace(namespace, within=300)
+            await queues.remove()
+            for name in names:
+                await api.delete("Node", None, name)
+            if not runs_already:
+                await cluster.stop_server(KWOK)

@@ -86,14 +86,14 @@ class World:
             return
         self._seen.add(event.identity)
         self.service.evolve(self.state, recorded)
-        self.accept(self.service.decide(self.state, self.outbox, recorded))
+        self.accept(self.service.decide(self.state, self.outbox, recorded), cause=event.identity)
 
-    def accept(self, actions: Iterable[Action]) -> None:
+    def accept(self, actions: Iterable[Action], *, cause: str | None = None) -> None:
         for action in tuple(actions):
             if isinstance(action, Work):
                 self.work.append(action)
             elif isinstance(action, Emit):
-                event = event_of(self.service, action, causation=None, correlation=None)
+                event = event_of(self.service, action, causation=cause, correlation=None)
                 known = {own.identity for own in self.outbox.events} | self._seen
                 if event.identity not in known:
                     self.outbox.events.append(event)

@@ -15,6 +15,7 @@ from forebay.scheduler_bridge.domain.decide import LocalBridge
 from forebay.scheduler_bridge.domain.documents import DOCUMENTS
 from forebay.scheduler_bridge.domain.evolve import FOLD_VERSION, READS, evolve
 from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
+from forebay.scheduler_bridge.metrics import Measured
 from forebay.scheduler_bridge.questions import Questions
 from forebay.scheduler_bridge.settings import BridgeSettings, load, passed_on
 from forebay.scheduler_bridge.workers.attempt import AttemptWorker, Pace
@@ -29,7 +30,7 @@ def definition(backend: Backend | None = None) -> Service:
         documents=(*DOCUMENTS, *CLUSTER_DOCUMENTS),
         reads=READS,
         evolve=evolve,
-        decide=backend.decide,
+        decide=Measured(backend.decide),
         commands=command_table(backend),
         questions=Questions(backend=backend).table(),
     )

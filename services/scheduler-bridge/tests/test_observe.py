@@ -12,7 +12,7 @@ from forebay.contracts.v1 import jobs
 from forebay.runtime.companion import Company
 from forebay.runtime.machine import Action
 from forebay.runtime.state import State
-from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen
+from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen, Trouble
 from forebay.scheduler_bridge.domain.cluster.objects import Collection
 from forebay.scheduler_bridge.workers.observe import Observer
 
@@ -31,21 +31,22 @@ class Stage:
         return self._queues.setdefault(kind, asyncio.Queue())
 
     def watch(self, collection: Collection) -> Stage.Watch:
-        return Stage.Watch(self.queue(collection.kind), listed=collection.kind in {"Pod", "Workload"})
+        return Stage.Watch(self.queue(collection.kind))
 
     def bring(self, seen: Seen, kind: str) -> None:
         self.queue(kind).put_nowait(seen)
 
     class Watch:
-        def __init__(self, queue: asyncio.Queue[Seen], *, listed: bool) -> None:
+        """Begins with a list, or with the news that there is none to be had."""
+
+        def __init__(self, queue: asyncio.Queue[Seen]) -> None:
             self._queue = queue
-            self._listed = listed
 
         async def run(self) -> AsyncIterator[Seen]:
-            if self._listed:
-                first = Listed([]) if self._queue.empty() else self._queue.get_nowait()
-                if not isinstance(first, Listed):
-                    yield Listed([])
+            first = None if self._queue.empty() else self._queue.get_nowait()
+            if not isinstance(first, Listed):
+                yield Trouble("no list in this scene")
+            if first is not None:
                 yield first
             while True:
                 yield await self._queue.get()
@@ -173,7 +174,6 @@ async def test_nodes_and_queues_are_facts_of_a_job_only_when_they_may_explain_it
     gone = numbered(pod(job, "p1", "2026-01-10T08:00:02Z", node="n1"), 9)
     wanted = 2 if healthy else 3
     await facts(world, stage, until=lambda items: len(items) >= wanted)
-    stage.bring(Listed([numbered(kube_job(job), 1)]), "Job")
     stage.bring(Gone(gone), "Pod")
     found = await facts(world, stage, until=lambda items: any("Deleted" in item for item in items))
     assert any(item.startswith("Node/") for item in found) is not healthy

@@ -211,20 +211,27 @@ class Holding:
             await store.close()
 
 
+async def until_told(run: Callable[[], Awaitable[None]], *, again_s: float = 5.0) -> None:
+    """Run until SIGTERM or SIGINT. A cancellation that a library has swallowed is repeated."""
+    task = asyncio.ensure_future(run())
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        # asyncio.wait_for of Python 3.11 loses one that comes in the moment in which its answer comes.
+        if task.cancel():
+            loop.call_later(again_s, stop)
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
 def main(run: Callable[[], Awaitable[None]]) -> None:
     """Run a service until SIGTERM or SIGINT; exit 1 with one sentence when it cannot go on."""
-
-    async def until_told() -> None:
-        task = asyncio.ensure_future(run())
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, task.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
     collect_seldom()
     try:
-        asyncio.run(until_told())
+        asyncio.run(until_told(run))
     except RuntimeFailure as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(1)

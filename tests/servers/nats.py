@@ -68,11 +68,14 @@ class NatsServer:
 
 
 @asynccontextmanager
-async def nats_server(folder: Path, *projects: str) -> AsyncIterator[NatsServer]:
-    """Start a server with everything `forebay up` would give it; stop it and close its clients at the end."""
+async def nats_server(folder: Path, *projects: str, pods: bool = False) -> AsyncIterator[NatsServer]:
+    """Start a server with everything `forebay up` would give it; stop it and close its clients at the end.
+
+    `pods`: it admits pods, about which it asks the bridge.
+    """
     home = Home(folder)
     port = free_port()
-    bus = Bus(home, LocalSettings(home=folder))
+    bus = Bus(home, LocalSettings(home=folder, bus_pods=pods))
     bus.init(projects or ("arm-lab",), port=port)
     server = NatsServer(home=home, port=port, bus=bus)
     await server.start()

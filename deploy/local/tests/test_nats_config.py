@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from forebay.contracts.parts import Part
-from forebay.contracts.permissions import permissions
+from forebay.contracts.permissions import attempts_of, permissions
 from forebay.local.nats_config import render
 
 IDENTITIES = permissions(("arm-lab", "dog-lab"))
 
 
-def rendered() -> dict[str, Any]:
+def rendered(issuer: str | None = None) -> dict[str, Any]:
     keys = {item.identity: f"KEY-{item.identity}" for item in IDENTITIES}
-    text = render(IDENTITIES, keys, port=4222, store_dir=Path("/n"), max_store_bytes=1 << 30, sync_interval="1s")
+    where = Path("/n")
+    text = render(
+        IDENTITIES, keys, issuer=issuer, port=4222, store_dir=where, max_store_bytes=1 << 30, sync_interval="1s"
+    )
     config: dict[str, Any] = json.loads(text)
     return config
 
@@ -58,6 +61,20 @@ def test_only_services_may_answer() -> None:
     for item in IDENTITIES:
         account = rendered()["accounts"]["log" if item.source.part is Part.ADMIN else item.identity]
         assert ("allow_responses" in account["users"][0]["permissions"]) == bool(item.answers)
+
+
+def test_only_pods_are_asked_about_and_only_into_their_accounts() -> None:
+    """Whoever has a key is let in without the bridge; what the bridge admits lands in an account of attempts."""
+    assert "authorization" not in rendered()
+    config = rendered("ISSUER")
+    callout = config["authorization"]["auth_callout"]
+    keys = {user["nkey"] for account in config["accounts"].values() for user in account.get("users", ())}
+    assert set(callout["auth_users"]) == keys
+    assert callout["allowed_accounts"] == ["attempts.arm-lab", "attempts.dog-lab"]
+    assert (callout["account"], callout["issuer"]) == (str(Part.BRIDGE), "ISSUER")
+    imported = [entry["service"] for entry in config["accounts"]["attempts.arm-lab"]["imports"]]
+    assert {entry["subject"] for entry in imported} == set(attempts_of("arm-lab").publish)
+    assert all("arm-lab" in entry["subject"] for entry in imported)
 
 
 def test_the_server_listens_on_this_machine_only() -> None:

@@ -22,6 +22,7 @@ from forebay.contracts.catalogue import spec_of
 from forebay.contracts.envelope import Event
 from forebay.contracts.parts import PROJECT_PARTS, Part, Source
 from forebay.contracts.v1 import cache, datasets
+from forebay.local.identities import ISSUER
 from forebay.runtime.client import Client
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.testcluster import build
@@ -231,7 +232,7 @@ async def running_bridge(cluster: TestCluster, api: Api, namespace: str, folder:
     account = service_account(cluster.kubeconfig, kubectl, folder, namespace)
     classes = [f"{namespace}-low", f"{namespace}-high"]
     projects = project_file(folder, namespace, ("main",), priority_classes=classes)
-    async with nats_server(folder / "home", PROJECT) as server, relay(server.port) as port:
+    async with nats_server(folder / "home", PROJECT, pods=True) as server, relay(server.port) as port:
         node = await api.get("Node", None, cluster.node)
         assert node is not None
         address = next(one["address"] for one in node["status"]["addresses"] if one["type"] == "InternalIP")
@@ -324,5 +325,5 @@ def environment(server: NatsServer, folder: Path, kubeconfig: Path, projects: Pa
         "FOREBAY_NKEY_FILE": str(server.key(Source(Part.BRIDGE))),
         "FOREBAY_AGENT_IMAGE": agent_image.AGENT,
         "FOREBAY_AGENT_NATS_URL": bus,
-        "FOREBAY_AGENT_KEYS": str(server.home.root / "keys"),
+        "FOREBAY_ATTEMPT_ISSUER": str(server.home.key(ISSUER)),
     }

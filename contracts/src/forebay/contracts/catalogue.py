@@ -6,8 +6,8 @@ To add an event: write its body in `v1/`, add one line here and one sample, run
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from forebay.contracts.body import EventBody
@@ -35,6 +35,8 @@ class EventSpec:
     key_of: KeyOf
     trigger: str
     """What makes the owner publish it."""
+    earlier_keys: Mapping[int, KeyOf] = field(default_factory=dict)
+    """Version -> key, of versions that stood under another key: the log keeps them where they are."""
 
     @property
     def name(self) -> str:
@@ -62,18 +64,30 @@ def _shard_of(field: str) -> KeyOf:
     return lambda body: shard(str(getattr(body, field)))
 
 
-def _row(body: type[EventBody], owner: Part | tuple[Part, ...], where: str, field: str, trigger: str) -> EventSpec:
+def _key(text: str) -> KeyOf:
+    """`#name`: the shard of a field, where there are millions; else the field itself."""
+    return _shard_of(text.removeprefix("#")) if text.startswith("#") else _by(text)
+
+
+def _row(
+    body: type[EventBody],
+    owner: Part | tuple[Part, ...],
+    where: str,
+    key: str,
+    trigger: str,
+    *,
+    earlier: Mapping[int, str] | None = None,
+) -> EventSpec:
     entity, token = where.split(".")
-    sharded = field.startswith("#")
-    plain = field.removeprefix("#")
     return EventSpec(
         body=body,
         owners=owner if isinstance(owner, tuple) else (owner,),
         entity=entity,
         token=token,
-        key=f"shard of {plain}" if sharded else plain,
-        key_of=_shard_of(plain) if sharded else _by(plain),
+        key=key.replace("#", "shard of "),
+        key_of=_key(key),
         trigger=trigger,
+        earlier_keys={version: _key(text) for version, text in (earlier or {}).items()},
     )
 
 
@@ -169,7 +183,12 @@ EVENTS: tuple[EventSpec, ...] = (
     # the in-pod agent
     _row(jobs.PreflightReported, Part.AGENT, "job.preflight-reported", "job", "the agent checked before the start"),
     _row(
-        models.CheckpointWritten, Part.AGENT, "checkpoint.written", "#checkpoint", "a checkpoint's files are complete"
+        models.CheckpointWritten,
+        Part.AGENT,
+        "checkpoint.written",
+        "job",
+        "a checkpoint's files are complete",
+        earlier={1: "#checkpoint"},
     ),
     _row(cache.DatasetAccessed, Part.AGENT, "dataset.accessed", "name", "a job uses a version on a day"),
     # registry

@@ -105,7 +105,7 @@ def decode(subject: str, headers: Mapping[str, str] | None, body: bytes) -> Even
         traceparent=envelope.get("traceparent") or envelope.get("ce-traceparent"),
     )
     _check_speaker(spec, event)
-    if spec.key_of(event.body) != place.key:
+    if spec.earlier_keys.get(version, spec.key_of)(event.body) != place.key:
         expected = spec.subject(place.project, event.body)
         msg = f"{spec.name} {event.id}: it came on {subject}, but its body belongs on {expected}"
         raise EnvelopeMismatchError(msg)

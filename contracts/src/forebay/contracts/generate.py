@@ -18,7 +18,7 @@ from forebay.contracts.catalogue import EVENTS, EventSpec
 from forebay.contracts.codec import SCHEMA_ROOT
 from forebay.contracts.job_file import job_file_schema
 from forebay.contracts.parts import PROJECT_PARTS
-from forebay.contracts.permissions import PROJECT_PLACEHOLDER, permissions
+from forebay.contracts.permissions import JOB_PLACEHOLDER, PROJECT_PLACEHOLDER, attempts_of, permissions
 from forebay.contracts.reasons import SENTENCES
 from forebay.contracts.streams import consumers, streams
 from forebay.contracts.subjects import EVENT_ROOT
@@ -94,7 +94,7 @@ def _json(value: Any) -> str:
 
 def _permissions() -> dict[str, Any]:
     return {
-        "about": "Generated from the table of events. <project> stands for the one project of a collector or agent.",
+        "about": "Generated from the table of events. <project> stands for the one project of a collector or agent, <job> for the one job of a pod.",
         "identities": [
             {
                 "identity": item.identity,
@@ -103,7 +103,10 @@ def _permissions() -> dict[str, Any]:
                 "subscribe": list(item.subscribe),
                 "answers": list(item.answers),
             }
-            for item in permissions((PROJECT_PLACEHOLDER,))
+            for item in (
+                *permissions((PROJECT_PLACEHOLDER,)),
+                attempts_of(PROJECT_PLACEHOLDER, JOB_PLACEHOLDER),
+            )
         ],
     }
 

@@ -15,16 +15,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forebay.contracts.catalogue import EventSpec, events_of
+from forebay.contracts.errors import InvalidNameError
+from forebay.contracts.identifiers import check_id
 from forebay.contracts.parts import PROJECT_PARTS, SERVICES, Part, Source
 from forebay.contracts.subjects import ASK_ROOT, DEAD_ROOT, DEAD_STREAM, EVENT_ROOT, PROGRESS_ROOT, STREAM
 
 LOG_ACCOUNT = "log"
 """The account that owns the streams; only `admin` lives in it."""
 PROJECT_PLACEHOLDER = "<project>"
+JOB_PLACEHOLDER = "<job>"
 _API = "$JS.API"
 RESUME_POINT = "resume-point"
 ATTEMPT_OF = "attempt-of"
 """With it, the two questions that an agent asks: where to continue, and which attempt its pod is."""
+JOB_KEY = "job"
+"""Events under this key can be allowed for one job."""
+WHO_IS_IT = "$SYS.REQ.USER.AUTH"
+"""Where the server asks about whoever connects with a pod's token instead of an nkey; the bridge answers."""
+ADMITS = Part.BRIDGE
+TOKEN_AUDIENCE = "forebay-bus"  # noqa: S105 whom a pod's token is made out to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +46,17 @@ class Permission:
     """Besides this, an identity hears only its own inbox."""
     answers: tuple[str, ...] = ()
     """Questions it answers; it may reply to whoever asked them, and to nobody else."""
+    job: str | None = None
+    """The one job that an attempt may speak for; None: this is no attempt."""
 
     @property
     def identity(self) -> str:
-        return identity_of(self.source)
+        """The name of the account; attempts of a project share one."""
+        return attempts_account(str(self.source.project)) if self.job else identity_of(self.source)
 
     @property
     def inbox(self) -> str:
-        return inbox_prefix(self.source)
+        return inbox_prefix(self.source, self.job)
 
 
 def identity_of(source: Source) -> str:
@@ -52,9 +64,14 @@ def identity_of(source: Source) -> str:
     return f"{source.part}.{source.project}" if source.project else str(source.part)
 
 
-def inbox_prefix(source: Source) -> str:
+def inbox_prefix(source: Source, job: str | None = None) -> str:
     """Where replies to this identity arrive; nobody else may listen there."""
-    return "_INBOX_" + identity_of(source).replace(".", "_")
+    return "_INBOX_" + identity_of(source).replace(".", "_") + (f"_{job}" if job else "")
+
+
+def attempts_account(project: str) -> str:
+    """The account in which every attempt of a project lives, each with permissions of its own."""
+    return f"attempts.{project}"
 
 
 def permission_of(source: Source) -> Permission:
@@ -69,6 +86,28 @@ def permission_of(source: Source) -> Permission:
     return _permission(source, publish=(f"{_API}.>",))
 
 
+def permission_of_attempt(project: str, job: str) -> Permission:
+    """What a pod may do: speak, read back and ask as the agent of one job. Raises `InvalidNameError`."""
+    if "-" not in check_id(job):
+        msg = f"{job!r} is no job: a job has a '-' in its id, and events of older versions stand under keys without"
+        raise InvalidNameError(msg)
+    return attempts_of(check_id(project), job)
+
+
+def attempts_of(project: str, job: str = "*") -> Permission:
+    """The same for every job: what the account of a project's attempts imports."""
+    source = Source(Part.AGENT, project)
+    own = tuple(
+        f"{EVENT_ROOT}.{project}.{spec.entity}.{job}.{spec.token}"
+        for spec in events_of(Part.AGENT)
+        if spec.key == JOB_KEY
+    )
+    back = tuple(f"{_API}.DIRECT.GET.{STREAM}.{subject}" for subject in own)
+    ask = tuple(f"{ASK_ROOT}.{part}.{project}.{question}.{job}" for part, question in _AGENT_ASKS)
+    publish = (*own, *back, *ask)
+    return Permission(source=source, publish=publish, subscribe=(f"{inbox_prefix(source, job)}.>",), job=job)
+
+
 def permissions(projects: tuple[str, ...]) -> tuple[Permission, ...]:
     """The permissions of every identity of an installation with these projects."""
     plain = [Source(part) for part in Part if part not in PROJECT_PARTS]
@@ -76,6 +115,7 @@ def permissions(projects: tuple[str, ...]) -> tuple[Permission, ...]:
     return tuple(permission_of(source) for source in (*plain, *bound))
 
 
+_AGENT_ASKS = ((Part.REGISTRY, RESUME_POINT), (Part.BRIDGE, ATTEMPT_OF))
 _READ_LOG = (
     f"{_API}.DIRECT.GET.{STREAM}",
     f"{_API}.DIRECT.GET.{STREAM}.>",
@@ -102,7 +142,8 @@ def _service(source: Source) -> Permission:
         f"{DEAD_ROOT}.{name}.>",
         f"{PROGRESS_ROOT}.{name}.>",
     )
-    return _permission(source, publish=publish, answers=(f"{ASK_ROOT}.{name}.>",))
+    hears = (WHO_IS_IT,) if source.part is ADMITS else ()
+    return _permission(source, publish=publish, hears=hears, answers=(f"{ASK_ROOT}.{name}.>",))
 
 
 def _project_part(source: Source) -> Permission:
@@ -114,7 +155,7 @@ def _project_part(source: Source) -> Permission:
     project = source.project or PROJECT_PLACEHOLDER
     own = tuple(_event_subject(spec, source, project) for spec in events_of(source.part))
     back = tuple(f"{_API}.DIRECT.GET.{STREAM}.{subject}" for subject in own)
-    asked = ((Part.REGISTRY, RESUME_POINT), (Part.BRIDGE, ATTEMPT_OF)) if source.part is Part.AGENT else ()
+    asked = _AGENT_ASKS if source.part is Part.AGENT else ()
     ask = tuple(f"{ASK_ROOT}.{part}.{project}.{question}" for part, question in asked)
     return _permission(source, publish=(*own, *back, *ask))
 

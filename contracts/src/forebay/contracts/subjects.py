@@ -1,4 +1,4 @@
-"""Subjects on the bus: `fb.{project}.{entity}.{key}.{event}` and the questions' `ask.{service}.{project}.{question}`."""
+"""Subjects on the bus: `fb.{project}.{entity}.{key}.{event}` and the questions' `ask.{service}.{project}.{question}[.{job}]`."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ def parse_subject(text: str) -> Subject:
     return event_subject(*parts[1:])
 
 
-def ask_subject(service: str, project: str, question: str) -> str:
-    """The request/reply subject of one question to one service."""
-    return f"{ASK_ROOT}.{_token(service, 'service')}.{_token(project, 'project')}.{_token(question, 'question')}"
+def ask_subject(service: str, project: str, question: str, job: str | None = None) -> str:
+    """The request/reply subject of one question to one service; with `job`, one that can only be about that job."""
+    plain = f"{ASK_ROOT}.{_token(service, 'service')}.{_token(project, 'project')}.{_token(question, 'question')}"
+    return plain if job is None else f"{plain}.{_token(job, 'job')}"
 
 
 def progress_subject(service: str, project: str, key: str) -> str:

@@ -41,13 +41,13 @@ class Answers:
         self._taking: asyncio.Task[None] | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def ask(self, project: str, question: str, data: bytes) -> dict[str, Any]:
-        """Answer one request; never raises for what a client sent."""
+    async def ask(self, project: str, question: str, data: bytes, job: str | None = None) -> dict[str, Any]:
+        """Answer one request; never raises for what a client sent. With `job`, only if it is about that job."""
         started = time.monotonic()
         known = True
         try:
             body = _body(data)
-            request = request_of(body, project=project, now=datetime.now(UTC))
+            request = request_of(body, project=project, now=datetime.now(UTC), job=job)
             result = await self._dispatch(question, request)
         except Refused as refused:
             known = refused.code != "unknown-question"
@@ -167,11 +167,13 @@ def _body(data: bytes) -> dict[str, Any]:
     return body
 
 
-def request_of(data: dict[str, Any], *, project: str, now: datetime) -> Request:
-    """Read a question's JSON; raises `Refused` when it is not one."""
+def request_of(data: dict[str, Any], *, project: str, now: datetime, job: str | None = None) -> Request:
+    """Read a question's JSON; raises `Refused` when it is not one, or not about the job that it came for."""
     args = data.get("args", {})
     if not isinstance(args, dict) or not isinstance(data.get("id", ""), str):
         raise Refused("bad-request", "a question is JSON: {'id', 'by', 'args': {…}}")
+    if job is not None and args.get("job") != job:
+        raise Refused("not-yours", f"whoever may ask about job {job} may ask about no other")
     return Request(
         id=str(data.get("id") or ""), project=project, by=str(data.get("by") or "unknown"), args=args, now=now
     )

@@ -24,9 +24,10 @@ from nats.errors import TimeoutError as NatsTimeout
 from opentelemetry.trace import SpanKind
 
 from forebay.contracts.parts import Source
+from forebay.contracts.permissions import inbox_prefix
 from forebay.contracts.subjects import ASK_ROOT, DEAD_STREAM, EVENT_ROOT, STREAM, progress_subject
 from forebay.runtime import telemetry
-from forebay.runtime.connection import connect_options, inbox_prefix
+from forebay.runtime.connection import connect_options
 from forebay.runtime.headers import speed_up
 from forebay.runtime.log import LogMessage, delivered
 from forebay.runtime.records import OutboxEntry
@@ -39,7 +40,7 @@ FETCH_WINDOW_S = 0.05
 PUBLISH_TIMEOUT_S = 5.0
 
 OnBatch = Callable[[list[LogMessage], int], Awaitable[None]]
-OnAsk = Callable[[str, str, bytes], Awaitable[dict[str, Any]]]
+OnAsk = Callable[[str, str, bytes, str | None], Awaitable[dict[str, Any]]]
 
 
 class _PublishSpan(BaseMiddleware):
@@ -152,20 +153,20 @@ class Bus:
         time_out_in_one_way(subscriber.subscription)
 
     async def answer(self, service: str, on_ask: OnAsk, *, at_once: int = 16) -> None:
-        """Answer `ask.<service>.<project>.<question>`."""
+        """Answer `ask.<service>.<project>.<question>[.<job>]`; who may ask only with a job asks about that job."""
 
         async def raw(message: NatsMessage) -> bytes:
             return message.body if isinstance(message.body, bytes) else b""
 
-        subscriber = self._broker.subscriber(f"{ASK_ROOT}.{service}.*.*", max_workers=at_once, decoder=raw)
-
-        @subscriber
         async def handle(message: Annotated[NatsMessage, Context("message")]) -> bytes:
-            _, _, project, question = message.raw_message.subject.split(".")
-            answer = await on_ask(project, question, message.raw_message.data)
+            _, _, project, question, *job = message.raw_message.subject.split(".")
+            answer = await on_ask(project, question, message.raw_message.data, job[0] if job else None)
             return json.dumps(answer, default=str).encode()
 
-        await subscriber.start()
+        for questions in ("*.*", "*.*.*"):
+            subscriber = self._broker.subscriber(f"{ASK_ROOT}.{service}.{questions}", max_workers=at_once, decoder=raw)
+            subscriber(handle)
+            await subscriber.start()
 
     async def publish(self, entry: OutboxEntry) -> tuple[int, bool]:
         """Store one outbox entry; returns (sequence, whether the server called it a duplicate)."""

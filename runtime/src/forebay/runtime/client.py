@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay.contracts.body import EventBody
@@ -17,7 +16,7 @@ from forebay.contracts.codec import Message, encode
 from forebay.contracts.envelope import Event
 from forebay.contracts.parts import PROJECT_PARTS, Source
 from forebay.contracts.subjects import EVENT_ROOT, PROGRESS_ROOT, STREAM, ask_subject
-from forebay.runtime.connection import connect
+from forebay.runtime.connection import Key, PodToken, connect
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.runtime.log import LogMessage, LogReader, read_all
 
@@ -46,23 +45,28 @@ class DuplicateIdError(Exception):
 class Client:
     """One connection with one identity. Use `async with Client.connect(...)`."""
 
-    def __init__(self, nc: NatsClient, source: Source) -> None:
+    def __init__(self, nc: NatsClient, source: Source, *, job: str | None = None) -> None:
         self.nc = nc
         self.source = source
+        self._job = job
+        """The one job that it may ask about."""
         self.log_reader = LogReader(nc)
 
     @staticmethod
     @asynccontextmanager
-    async def connect(
-        url: str, nkey_file: Path | None, source: Source, *, retry: bool = False
-    ) -> AsyncIterator[Client]:
+    async def connect(url: str, key: Key, source: Source, *, retry: bool = False) -> AsyncIterator[Client]:
         """Connect or raise `Unreachable`. `retry` keeps trying, for processes that outlive the server."""
-        nc = await connect(url, source, nkey_file, retry=retry)
+        nc = await connect(url, source, key, retry=retry)
         try:
-            yield Client(nc, source)
+            yield Client(nc, source, job=key.job if isinstance(key, PodToken) else None)
         finally:
             with contextlib.suppress(OSError):  # the server went first
                 await nc.close()
+
+    @property
+    def closed(self) -> bool:
+        """It will not come back by itself: what admitted it has ended."""
+        return bool(self.nc.is_closed)
 
     # questions
 
@@ -82,7 +86,7 @@ class Client:
         from nats.errors import NoRespondersError  # noqa: PLC0415 the CLI's help must not pay for it
 
         body = {"id": id or uuid.uuid4().hex, "by": by or str(self.source), "args": dict(args or {})}
-        subject = ask_subject(service, project, question)
+        subject = ask_subject(service, project, question, self._job)
         try:
             reply = await self.nc.request(subject, json.dumps(body, default=str).encode(), timeout=timeout)
         except NoRespondersError:
@@ -107,16 +111,18 @@ class Client:
 
     async def publish(self, event: Event[EventBody]) -> int:
         """Store one event and return its sequence. Raises `Unreachable` when it is not certain."""
-        return await self.publish_message(encode(event))
+        with _lost():
+            return await self.publish_message(encode(event))
 
     async def publish_many(self, events: Sequence[Event[EventBody]]) -> list[int]:
         """Store events in order, at most 200 in flight. Raises `Unreachable` when one is not certain."""
         messages = [encode(event) for event in events]
-        acks = await self._store_many(messages)
-        return [
-            int(ack["seq"]) if "seq" in ack and not ack.get("duplicate") else await self.publish_message(message)
-            for ack, message in zip(acks, messages, strict=True)
-        ]
+        with _lost():
+            acks = await self._store_many(messages)
+            return [
+                int(ack["seq"]) if "seq" in ack and not ack.get("duplicate") else await self.publish_message(message)
+                for ack, message in zip(acks, messages, strict=True)
+            ]
 
     async def _store_many(self, messages: Sequence[Message]) -> list[Mapping[str, Any]]:
         """Send all and collect what the server said, over one inbox: a request each would cost twice as much."""
@@ -220,6 +226,18 @@ class Client:
             tell(message.subject, json.loads(message.data))
 
         await self.nc.subscribe(f"{PROGRESS_ROOT}.{service}.>", cb=heard)
+
+
+@contextlib.contextmanager
+def _lost() -> Iterator[None]:
+    """The connection went while something was under way."""
+    from nats.errors import Error as NatsError  # noqa: PLC0415 the CLI's help must not pay for it
+
+    try:
+        yield
+    except NatsError as error:
+        msg = f"the connection to the bus was lost ({error or type(error).__name__})"
+        raise Unreachable(msg, "it is kept and sent again") from error
 
 
 async def _take(room: asyncio.Semaphore) -> None:

@@ -32,6 +32,10 @@ class Unreachable(RuntimeFailure):
         self.next_action = next_action
 
 
+class NotAdmitted(Unreachable):
+    """The bus answers and does not know who this is, or not yet."""
+
+
 class RetryLater(RuntimeFailure):
     """A worker cannot go on now; run the same item again after `delay_s` seconds."""
 

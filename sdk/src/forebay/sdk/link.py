@@ -10,10 +10,10 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, Self
 
 from forebay.runtime.client import Answer, Client
+from forebay.runtime.connection import Key
 from forebay.runtime.errors import Unreachable
 from forebay.sdk.outbox import Outbox
 
@@ -25,9 +25,9 @@ _LONGEST_PAUSE_S = 2.0
 class BusLink:
     """One identity's connection, made when it is first needed and kept."""
 
-    def __init__(self, url: str, nkey_file: Path | None, outbox: Outbox) -> None:
+    def __init__(self, url: str, key: Key, outbox: Outbox) -> None:
         self._url = url
-        self._nkey_file = nkey_file
+        self._key = key
         self.outbox = outbox
         self._stack = AsyncExitStack()
         self._client: Client | None = None
@@ -43,8 +43,12 @@ class BusLink:
     async def client(self) -> Client:
         """The connection; raises `Unreachable` while there is none."""
         async with self._connecting:
+            if self._client is not None and self._client.closed:
+                _log.info("what admitted this pod has ended; it connects anew")
+                self._client = None
+                await self._stack.aclose()
             if self._client is None:
-                connection = Client.connect(self._url, self._nkey_file, self.outbox.source)
+                connection = Client.connect(self._url, self._key, self.outbox.source)
                 self._client = await self._stack.enter_async_context(connection)
             return self._client
 

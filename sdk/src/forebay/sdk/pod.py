@@ -27,7 +27,7 @@ from forebay.contracts.parts import Part, Source
 from forebay.contracts.permissions import ATTEMPT_OF
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.jobs import PreflightReported
-from forebay.runtime.errors import Refused, Unreachable
+from forebay.runtime.errors import NotAdmitted, Refused, Unreachable
 from forebay.sdk import pod_checks as judge
 from forebay.sdk.announcing import SaveAnnouncer
 from forebay.sdk.attempt_files import AttemptFolder
@@ -54,8 +54,7 @@ class Pod:
         self._settings = settings
         self._attempt = attempt
         self._source = Source(Part.AGENT, settings.project)
-        key = settings.nkey_file if settings.nkey_file and settings.nkey_file.is_file() else None
-        self._link = BusLink(settings.nats_url, key, outbox_of(settings.home, self._source))
+        self._link = BusLink(settings.nats_url, settings.key, outbox_of(settings.home, self._source))
         job = settings.as_job(attempt)
         job.attempt_dir.mkdir(parents=True, exist_ok=True)
         watcher = CheckpointWatcher(
@@ -229,14 +228,17 @@ async def number_of(settings: PodSettings) -> int:
     were made again wait for that: they would write beside the old ones.
     """
     claimed = claim_attempt(settings)
-    key = settings.nkey_file if settings.nkey_file and settings.nkey_file.is_file() else None
-    waits = settings.nodes > 1 and claimed > 1 and key is not None
-    link = BusLink(settings.nats_url, key, outbox_of(settings.home, Source(Part.AGENT, settings.project)))
+    waits = settings.nodes > 1 and claimed > 1 and settings.key is not None
+    patient_until = asyncio.get_running_loop().time() + settings.report_deadline_s
+    link = BusLink(settings.nats_url, settings.key, outbox_of(settings.home, Source(Part.AGENT, settings.project)))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(None if waits else settings.bus_deadline_s), link:
             while True:
                 try:
                     answer = await _attempt_of(link, settings)
+                except NotAdmitted:  # the bridge has not seen this pod yet, or is away
+                    waited = asyncio.get_running_loop().time() > patient_until
+                    answer = claimed if waited and not waits else None
                 except Unreachable:
                     answer = None if waits else claimed
                 if answer is not None:

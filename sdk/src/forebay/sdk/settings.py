@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay.contracts.identifiers import Id
+from forebay.runtime.connection import Key, PodToken
 from forebay.runtime.settings import environment, load_settings
 
 PARAMETER_PREFIX = "FOREBAY_PARAM_"
@@ -60,6 +61,8 @@ class PodSettings(BaseModel):
     inputs: Path
     nats_url: str
     nkey_file: Path | None = None
+    token_file: Path | None = None
+    """The pod's own token for the bus, in a file that the kubelet keeps new; it comes before an nkey."""
     trainer: str | None = None
     """`lerobot`: its saves are finished when `last` moves."""
     pod: str = ""
@@ -79,6 +82,13 @@ class PodSettings(BaseModel):
     bus_deadline_s: float = 20.0
     resume_deadline_s: float = 300.0
     verify_deadline_s: float = 30.0
+
+    @property
+    def key(self) -> Key:
+        """How this pod shows the bus who it is."""
+        if self.token_file and self.token_file.is_file():
+            return PodToken(self.token_file, self.job)
+        return self.nkey_file if self.nkey_file and self.nkey_file.is_file() else None
 
     def as_job(self, attempt: int) -> JobSettings:
         """The same job in the words of the agent on a machine."""

@@ -42,6 +42,8 @@ class CheckpointWritten(EventBody):
     """The agent saw a complete save of the training process."""
 
     event: ClassVar[str] = "CheckpointWritten"
+    version: ClassVar[int] = 2
+    """2 stands under its job's key, so that the bus can hold an attempt to its own job."""
     checkpoint: Id
     """Made of job, attempt, step and file digests: an overwrite in place is another checkpoint."""
     job: Id

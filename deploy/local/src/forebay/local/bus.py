@@ -19,6 +19,7 @@ from forebay.local.errors import LocalError, StartError
 from forebay.local.home import Home, ProcessId
 from forebay.local.settings import LocalSettings
 from forebay.runtime.connection import connect
+from forebay.runtime.errors import Unreachable
 
 _RELOADS = 10
 
@@ -49,6 +50,7 @@ class Bus:
         text = nats_config.render(
             allowed,
             public,
+            issuer=identities.ensure_issuer(self._home) if self._settings.bus_pods else None,
             port=port,
             store_dir=self._home.nats,
             max_store_bytes=self._settings.log_max_bytes * 5 // 4,
@@ -76,8 +78,12 @@ class Bus:
 
         One reload makes a new account known but leaves its imports unlinked; the
         next one links them (nats-server 2.15). So the new identity is tried, and the
-        server told again until the identity is heard.
+        server told again until the identity is heard. Where pods connect, the list of
+        keys about which it asks nobody is read at its start only.
         """
+        if self._settings.bus_pods:
+            msg = "a server that admits pods takes in new projects only when it starts"
+            raise StartError(msg, "restart everything with: forebay down && forebay up")
         for _ in range(_RELOADS):
             process = server.process()
             if process is None:
@@ -102,7 +108,7 @@ class Bus:
                 await client.request(question, b"", timeout=1)
             finally:
                 await client.close()
-        except (NatsError, StartError, TimeoutError):
+        except (NatsError, StartError, TimeoutError, Unreachable):
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""The nkeys of an installation: one per part, and per project for collectors and agents.
+"""The nkeys of an installation: one per part, one per project for collectors and agents, and the issuer's.
 
 Keys are made once and never replaced; a seed is readable by its owner only and
 is never logged.
@@ -18,6 +18,9 @@ from forebay.contracts.parts import Part
 from forebay.contracts.permissions import Permission
 from forebay.local.errors import LocalError
 from forebay.local.home import Home
+
+ISSUER = "attempts"
+"""With this key the bridge signs what pods may do."""
 
 
 def known_projects(home: Home) -> tuple[str, ...]:
@@ -44,6 +47,12 @@ def ensure_keys(home: Home, permissions: tuple[Permission, ...]) -> tuple[dict[s
     return {item.identity: public_key(home.key(item.identity)) for item in permissions}, made
 
 
+def ensure_issuer(home: Home) -> str:
+    """The public half of the key with which the bridge signs; made when it is missing."""
+    _make(home.key(ISSUER), nkeys.PREFIX_BYTE_ACCOUNT)
+    return public_key(home.key(ISSUER))
+
+
 def public_key(path: Path) -> str:
     """The public half. Raises `LocalError` that names the file, never the seed."""
     try:
@@ -54,14 +63,14 @@ def public_key(path: Path) -> str:
         raise LocalError(msg, "put the old file back, or delete it and run: forebay bus init") from error
 
 
-def _make(path: Path) -> bool:
+def _make(path: Path, kind: int = nkeys.PREFIX_BYTE_USER) -> bool:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         path.chmod(0o600)
         return False
     with os.fdopen(handle, "wb") as file:
-        file.write(nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER))
+        file.write(nkeys.encode_seed(secrets.token_bytes(32), kind))
     return True
 
 

@@ -5,6 +5,10 @@ services; every other account imports only the subjects of its own permissions.
 So a reply subject, which NATS does not check, can never lead out of the account
 that asked. User permissions repeat the same lists: a mistake is then answered
 with a permission error that names the subject instead of silence.
+
+Pods have no key here. The attempts of a project share an account, and for whoever
+connects with a pod's token the server asks the bridge, which answers with the
+permissions of one job (ADR 0007). Identities with a key are never asked about.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.contracts.parts import SERVICES, Part
-from forebay.contracts.permissions import LOG_ACCOUNT, Permission
+from forebay.contracts.permissions import ADMITS, LOG_ACCOUNT, Permission, attempts_of
 from forebay.contracts.streams import MAX_MESSAGE_BYTES
 from forebay.contracts.subjects import ASK_ROOT, DEAD_ROOT, EVENT_ROOT, PROGRESS_ROOT
 
@@ -45,12 +49,16 @@ def render(
     permissions: tuple[Permission, ...],
     public_keys: Mapping[str, str],
     *,
+    issuer: str | None = None,
     port: int,
     store_dir: Path,
     max_store_bytes: int,
     sync_interval: str,
 ) -> str:
-    """The configuration file's text (JSON is a subset of NATS's own format)."""
+    """The configuration file's text (JSON is a subset of NATS's own format).
+
+    With the public key of an `issuer` pods are admitted, too.
+    """
     accounts = {_account_name(item): _account(item, public_keys[item.identity]) for item in permissions}
     config: dict[str, Any] = {
         "server_name": "forebay",
@@ -68,6 +76,18 @@ def render(
         },
         "accounts": accounts,
     }
+    if issuer is not None:
+        projects = sorted({item.source.project for item in permissions if item.source.project})
+        attempts = {item.identity: {"imports": _imports(item)} for item in map(attempts_of, projects)}
+        accounts |= attempts
+        config["authorization"] = {
+            "auth_callout": {
+                "issuer": issuer,
+                "account": str(ADMITS),
+                "auth_users": [public_keys[item.identity] for item in permissions],
+                "allowed_accounts": list(attempts),
+            }
+        }
     return json.dumps(config, indent=1) + "\n"
 
 

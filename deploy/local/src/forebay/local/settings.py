@@ -22,6 +22,9 @@ class LocalSettings(BaseModel):
     """Room for the event log. When it is full, publishers keep their events and say so."""
     log_file_bytes: int = Field(default=16 << 20, gt=1 << 12)
     """A process's log file is set aside at this size; one older file is kept."""
+    bus_pods: bool = False
+    """Pods of a cluster connect with their own tokens, about which the server asks the bridge (ADR 0007).
+    The server then takes in new projects only when it starts."""
     pool_cache_bytes: int = Field(default=8 * GIB, gt=1 << 20)
     """Room for the JuiceFS cache; never more than half of what is free on the disk."""
     sync_interval: str = "1s"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from forebay.runtime.errors import SettingsError
 
 
@@ -43,6 +45,13 @@ class ProjectFilesError(SettingsError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("the project files cannot be used:\n  " + "\n  ".join(problems))
         self.problems = problems
+
+
+class IssuerKeyError(SettingsError):
+    """The key that answers about pods are signed with is none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"FOREBAY_ATTEMPT_ISSUER: {path} holds no account key; forebay bus init makes one")
 
 
 class ClusterUnknownError(SettingsError):

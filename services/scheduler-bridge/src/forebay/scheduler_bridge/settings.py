@@ -26,8 +26,9 @@ class BridgeSettings(ServiceSettings):
     """Jobs whose objects are looked at at once."""
     agent_image: str = "forebay-agent:latest"
     """Image of our own containers in training pods."""
-    agent_keys: Path | None = None
-    """Folder with `agent.<project>.nk`; pods get theirs in a Secret. Unset: pods speak only through exit codes."""
+    attempt_issuer: Path | None = None
+    """Account key with which the bus is told what a pod may do (`keys/attempts.nk`). Unset: pods are not let onto
+    the bus, and speak only through exit codes."""
     agent_nats_url: str | None = None
     """The bus as pods reach it; unset: as this service does."""
     local_cpus: float | None = Field(default=None, gt=0)

@@ -75,7 +75,7 @@ def instrument(job: Mapping[str, Any], *, user: str, site: Site) -> Instrumented
     attended = _attended(submission, site)
     ours = [prepare_container(site.agent, attended, storage), watch_container(site.agent, attended, storage)]
     pod["initContainers"] = [*ours, *(pod.get("initContainers") or [])]
-    pod["volumes"] = [*(pod.get("volumes") or []), *our_volumes(_key_name(after)), *storage.volumes]
+    pod["volumes"] = [*(pod.get("volumes") or []), *our_volumes(), *storage.volumes]
     _label(after, submission, site)
     return Instrumented(patch=json_patch(job, after), warnings=tuple(warnings), submission=submission)
 
@@ -191,11 +191,6 @@ def _attended(submission: Submission, site: Site) -> Attended:
         gpu_resource=site.project.gpu_resource,
         lerobot=lerobot_run(spec.command) is not None,
     )
-
-
-def _key_name(job: Json) -> str:
-    metadata = job["metadata"]
-    return layout.object_name(str(metadata.get("name") or metadata.get("generateName") or "job").rstrip("-"))
 
 
 def _label(job: Json, submission: Submission, site: Site) -> None:

@@ -209,7 +209,7 @@ def _template(submission: Submission, pins: Sequence[PinnedInput], site: Site) -
             watch_container(site.agent, attended, storage),
         ],
         "containers": [_container(submission, site, storage)],
-        "volumes": [*our_volumes(submission.name), *storage.volumes],
+        "volumes": [*our_volumes(), *storage.volumes],
     }
     if selector := {**_gpu_type(spec, site.project)["node_selector"], **overlay.get("nodeSelector", {})}:
         pod["nodeSelector"] = selector

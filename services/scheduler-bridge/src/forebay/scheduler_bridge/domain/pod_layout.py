@@ -21,8 +21,8 @@ RUN_DIR = "/forebay/run"
 POD_DIR = "/forebay/pod"
 """What the bridge wrote into the pod's annotations, as files; our containers only."""
 KEY_DIR = "/forebay/key"
-"""The key of this attempt; our containers only."""
-KEY_FILE = "agent.nk"
+"""The key of this attempt: the pod's own token; our containers only."""
+KEY_FILE = "token"
 SHIM = f"{RUN_DIR}/start.sh"
 
 DOMAIN = "forebay.dev"
@@ -66,11 +66,6 @@ def object_name(job: str) -> str:
 def service_name(name: str) -> str:
     """The headless Service of a Job: a DNS label of the old kind, which begins with a letter."""
     return name if name[:1].isalpha() else f"j-{name}"[:_LABEL].rstrip("-")
-
-
-def key_secret(name: str) -> str:
-    """The Secret with the key of the running attempt."""
-    return f"{name}-key"
 
 
 def pin_annotation(kind: str, name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forebay.contracts.permissions import TOKEN_AUDIENCE
 from forebay.scheduler_bridge.domain.pod_layout import (
     INPUTS,
     KEY_DIR,
@@ -21,7 +22,6 @@ from forebay.scheduler_bridge.domain.pod_layout import (
     RUN_DIR,
     SHIM,
     WATCH,
-    key_secret,
 )
 from forebay.scheduler_bridge.domain.pod_volumes import Storage
 
@@ -30,6 +30,7 @@ CONFIGURATION_CODES = tuple(range(200, 210))
 """Exit codes of the checks that another attempt would meet again: the job fails at once."""
 INFRASTRUCTURE_CODES = tuple(range(210, 220))
 """Exit codes of the checks that another node or a later moment may mend: they cost no attempt."""
+_TOKEN_S = 3600
 _STATE_DIR = "/forebay/state"
 _FAILURES = "batch.kubernetes.io/job-index-failure-count"
 _IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
@@ -62,15 +63,20 @@ class Attended:
     nodes: int = 1
 
 
-def our_volumes(name: str) -> tuple[Json, ...]:
-    """Volumes that every instrumented pod gets."""
+def our_volumes() -> tuple[Json, ...]:
+    """Volumes that every instrumented pod gets.
+
+    The key is a token that the kubelet gets for this very pod and exchanges before it ends. Its
+    mode lets our containers read it as whoever they run as; the owner's container mounts none of it.
+    """
     inputs = {"path": "inputs.json", "fieldRef": {"fieldPath": f"metadata.annotations['{INPUTS}']"}}
-    secret = {"secretName": key_secret(name), "optional": True, "defaultMode": 0o444}
+    token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": _TOKEN_S, "path": KEY_FILE}
+    key = {"sources": [{"serviceAccountToken": token}], "defaultMode": 0o444}
     return (
         {"name": "forebay-run", "emptyDir": {"sizeLimit": "64Mi"}},
         {"name": "forebay-state", "emptyDir": {"sizeLimit": "256Mi"}},
         {"name": "forebay-pod", "downwardAPI": {"items": [inputs]}},
-        {"name": "forebay-key", "secret": secret},
+        {"name": "forebay-key", "projected": key},
     )
 
 
@@ -129,7 +135,7 @@ def agent_environment(agent: AgentImage, attended: Attended) -> list[Json]:
         "FOREBAY_CHECKPOINTS": attended.checkpoints,
         "FOREBAY_INPUTS": f"{POD_DIR}/inputs.json",
         "FOREBAY_NATS_URL": agent.nats_url,
-        "FOREBAY_NKEY_FILE": f"{KEY_DIR}/{KEY_FILE}",
+        "FOREBAY_TOKEN_FILE": f"{KEY_DIR}/{KEY_FILE}",
     }
     if attended.nodes > 1:
         plain["FOREBAY_NODES"] = str(attended.nodes)

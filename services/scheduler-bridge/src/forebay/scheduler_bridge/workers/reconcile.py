@@ -26,7 +26,6 @@ from forebay.scheduler_bridge.domain.documents import Job, Plan, place
 from forebay.scheduler_bridge.domain.job_identity import Decision, Reply, Step, Wanted, after_create, after_look
 from forebay.scheduler_bridge.domain.manifest import Site, Submission, owned, pod_annotations, queue_of, render
 from forebay.scheduler_bridge.domain.masking import mask
-from forebay.scheduler_bridge.domain.pod_layout import JOB_LABEL, KEY_FILE, MANAGED_BY, PROJECT_LABEL, key_secret
 from forebay.scheduler_bridge.domain.readiness import warm_nodes
 from forebay.scheduler_bridge.errors import ApiRefusedError, ApiSilentError
 
@@ -36,7 +35,7 @@ ROUNDS = 8
 """More changes than this in one run mean that somebody undoes them."""
 AGAIN_S = 15.0
 """Until a refused creation is tried once more: quotas and webhooks change."""
-_PLURALS = {"Service": "services", "ConfigMap": "configmaps", "Secret": "secrets"}
+_PLURALS = {"Service": "services", "ConfigMap": "configmaps"}
 
 
 class Gates(Protocol):
@@ -48,11 +47,8 @@ class Gates(Protocol):
 class Reconciler:
     """Keeps the objects of all jobs on one cluster as their states want them."""
 
-    def __init__(
-        self, api: KubernetesApi, sites: Mapping[str, Site], gates: Gates, agent_keys: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, api: KubernetesApi, sites: Mapping[str, Site], gates: Gates) -> None:
         self._api = api
-        self._agent_keys = agent_keys or {}
         self._sites = sites
         self._gates = gates
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -69,8 +65,7 @@ class Reconciler:
             if job is None:
                 raise RetryLater(0.2, f"{key} is not folded yet")
             try:
-                agent_key = self._agent_keys.get(item.project)
-                await _Run(self._api, self._gates, site, job, context, agent_key=agent_key).run()
+                await _Run(self._api, self._gates, site, job, context).run()
             except ApiSilentError as error:
                 raise RetryLater(1.0, str(error)) from error
         return ()
@@ -86,11 +81,8 @@ class _Run:
         site: Site,
         job: Job,
         context: WorkContext,
-        *,
-        agent_key: str | None,
     ) -> None:
         self._api = api
-        self._agent_key = agent_key
         self._gates = gates
         self._site = site
         self._job = job
@@ -186,21 +178,12 @@ class _Run:
         """The Job's other objects belong to it and go with it; one that is there already is left as it is."""
         if self._job.terminal is not None:
             return
-        for item in [*render(self._submission, self._pins(), self._site)[1:], *self._key()]:
+        for item in render(self._submission, self._pins(), self._site)[1:]:
             path = f"/api/v1/namespaces/{self._namespace}/{_PLURALS[item['kind']]}"
             whole = owned(item, str(found["metadata"]["uid"]), str(found["metadata"]["name"]))
             reply = await self._reply(self._api.post(path, whole))
             if reply.code not in {200, 409}:
                 await self._say("FailedCreate", f"{item['kind']}: {mask(reply.message)}", reply.code, reply.message)
-
-    def _key(self) -> list[Json]:
-        """The agent's key, as a Secret that goes with the Job; without it the pod speaks only through its exit codes."""
-        if self._agent_key is None:
-            return []
-        name = key_secret(self._submission.name)
-        labels = {MANAGED_BY: "forebay", PROJECT_LABEL: self._job.project, JOB_LABEL: self._job.id}
-        metadata = {"name": name, "namespace": self._namespace, "labels": labels}
-        return [{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {KEY_FILE: self._agent_key}}]
 
     async def _workload(self, found: Json) -> Json | None:
         """Kueue's Workload of a Job, when there is Kueue and it has made one."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import copy
-import json
 from typing import Any
 
 import pytest
 from forebay.scheduler_bridge.domain import pod_layout as layout
-from forebay.scheduler_bridge.domain.instrument import (
-    Instrumented,
-    NotInstrumentableError,
-    admission_response,
-    instrument,
-)
+from forebay.scheduler_bridge.domain.applied import NotInstrumentableError, described
+from forebay.scheduler_bridge.domain.cluster.moves import GateKind
+from forebay.scheduler_bridge.domain.instrument import Instrumented, instrument, kept
 from forebay.scheduler_bridge.domain.json_patch import json_patch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +30,7 @@ def plain_job(**annotations: str) -> Json:
             "annotations": {layout.DATASET_ANNOTATION: "pick-place@train-ready", **annotations},
         },
         "spec": {
+            "podReplacementPolicy": "TerminatingOrFailed",  # as the API server fills it in before it asks
             "template": {
                 "spec": {
                     "restartPolicy": "Never",
@@ -51,7 +47,7 @@ def plain_job(**annotations: str) -> Json:
                     ],
                     "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
                 }
-            }
+            },
         },
     }
 
@@ -77,8 +73,11 @@ def applied(document: Any, patch: list[Json]) -> Any:
     return found
 
 
-def instrumented(job: Json) -> tuple[Json, Instrumented]:
-    found = instrument(job, user="alice", site=site())
+MARK = "1234abcd"
+
+
+def instrumented(job: Json, gate: GateKind = "annotation", **project: Any) -> tuple[Json, Instrumented]:
+    found = instrument(job, user="alice", site=site(**project), mark=MARK, gate=gate)
     after: Json = applied(job, found.patch)
     return after, found
 
@@ -89,6 +88,7 @@ def test_an_annotated_job_waits_behind_the_gate_with_everything_in_it() -> None:
     after, found = instrumented(job)
     assert found.warnings == ()
     assert after["spec"]["suspend"] is True
+    assert after["spec"]["podReplacementPolicy"] == "Failed"
     assert after["metadata"]["annotations"][layout.KUEUE_GATED_BY] == layout.GATE
     assert after["metadata"]["labels"][layout.KUEUE_QUEUE] == "team-a"
     pod = after["spec"]["template"]["spec"]
@@ -111,28 +111,28 @@ def test_an_annotated_job_waits_behind_the_gate_with_everything_in_it() -> None:
 def test_it_is_done_once() -> None:
     """The same Job again (a webhook may be called twice) is left as it is."""
     after, _ = instrumented(plain_job())
-    assert instrument(after, user="alice", site=site()).patch == []
+    assert instrument(after, user="alice", site=site(), mark=MARK).patch == []
 
 
 def test_a_job_without_the_annotation_is_left_alone() -> None:
     """Whatever else it says."""
     job = plain_job()
     del job["metadata"]["annotations"]
-    assert instrument(job, user="alice", site=site()).patch == []
+    assert instrument(job, user="alice", site=site(), mark=MARK).patch == []
 
 
 def test_what_the_owner_wrote_stands() -> None:
     """Queue, policies, tolerations, other gates, init containers."""
     job = plain_job(**{layout.KUEUE_GATED_BY: "lab.example/size"})
     job["metadata"]["labels"] = {layout.KUEUE_QUEUE: "mine"}
-    job["spec"]["podFailurePolicy"] = {"rules": []}
+    job["spec"]["podFailurePolicy"] = {"rules": [{"action": "Count"}]}
     job["spec"]["template"]["spec"]["tolerations"] = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
     job["spec"]["template"]["spec"]["initContainers"] = [{"name": "own", "image": "x"}]
     after, _ = instrumented(job)
     pod = after["spec"]["template"]["spec"]
     assert after["metadata"]["labels"][layout.KUEUE_QUEUE] == "mine"
     assert after["metadata"]["annotations"][layout.KUEUE_GATED_BY] == f"lab.example/size,{layout.GATE}"
-    assert after["spec"]["podFailurePolicy"] == {"rules": []}
+    assert after["spec"]["podFailurePolicy"] == {"rules": [{"action": "Count"}]}
     assert pod["initContainers"][-1] == {"name": "own", "image": "x"}
     assert [item["key"] for item in pod["tolerations"]] == [
         "node.kubernetes.io/not-ready",
@@ -153,18 +153,100 @@ def test_a_container_without_a_command_runs_as_it_is() -> None:
 def test_an_annotation_that_cannot_be_read_refuses_the_job(asked: str) -> None:
     """Starting it without its data would be worse."""
     with pytest.raises(NotInstrumentableError, match=layout.DATASET_ANNOTATION):
-        instrument(plain_job(**{layout.DATASET_ANNOTATION: asked}), user="alice", site=site())
+        instrument(plain_job(**{layout.DATASET_ANNOTATION: asked}), user="alice", site=site(), mark=MARK)
 
 
-def test_the_webhooks_answer() -> None:
-    """A patch in base64, warnings for the person at the keyboard, or a refusal with its sentence."""
-    found = instrument(plain_job(), user="alice", site=site())
-    answer = admission_response("u-1", found)["response"]
-    assert (answer["uid"], answer["allowed"], answer["patchType"]) == ("u-1", True, "JSONPatch")
-    assert json.loads(base64.b64decode(answer["patch"])) == found.patch
-    assert admission_response("u-1", Instrumented(patch=[]))["response"] == {"uid": "u-1", "allowed": True}
-    refused = admission_response("u-1", None, problem="no")["response"]
-    assert (refused["allowed"], refused["status"]["message"]) == (False, "no")
+def test_each_job_object_has_its_own_id() -> None:
+    """The mark is in its labels, its pods' labels, its outputs and the name of its key."""
+    after, _ = instrumented(plain_job())
+    assert after["metadata"]["labels"][layout.JOB_LABEL] == "by-hand-1234abcd"
+    assert after["spec"]["template"]["metadata"]["labels"][layout.JOB_LABEL] == "by-hand-1234abcd"
+    pod = after["spec"]["template"]["spec"]
+    assert {"name": "FOREBAY_JOB", "value": "by-hand-1234abcd"} in pod["containers"][0]["env"]
+    secrets = [item["secret"]["secretName"] for item in pod["volumes"] if "secret" in item]
+    assert secrets == ["by-hand-1234abcd-key"]
+    output = next(item for item in pod["containers"][0]["volumeMounts"] if item["mountPath"] == layout.OUTPUT_DIR)
+    assert "/by-hand-1234abcd/" in output["subPath"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "queue", "kept_off"), [("label", None, "team-a"), ("suspend", None, None), ("annotation", "team-a", None)]
+)
+def test_the_gate_is_the_one_that_the_cluster_honours(gate: GateKind, queue: str | None, kept_off: str | None) -> None:
+    """Where Kueue does not know ours, the queue's name is kept off; without Kueue the Job is only suspended."""
+    after, _ = instrumented(plain_job(), gate)
+    assert after["spec"]["suspend"] is True
+    assert after["metadata"]["labels"].get(layout.KUEUE_QUEUE) == queue
+    annotations = after["metadata"]["annotations"]
+    assert annotations.get(layout.WAITING_QUEUE) == kept_off
+    assert (layout.KUEUE_GATED_BY in annotations) is (gate == "annotation")
+
+
+def test_it_says_the_same_before_and_after() -> None:
+    """What goes on record when it is seen on the cluster is what its owner wrote, with the data where it will be."""
+    job = plain_job(**{"forebay.dev/allow-cold-start": "true"})
+    job["spec"]["backoffLimit"] = 2
+    before = described(job, user="alice", site=site(), mark=MARK)
+    after = described(instrumented(job)[0], user="alice", site=site(), mark=MARK)
+    words = ("python", "train.py", "--root=/forebay/data/pick-place")
+    assert after.spec == before.spec.model_copy(update={"command": words, "queue": "team-a"})
+    assert (after.job, after.spec.restart.max_attempts) == ("by-hand-1234abcd", 3)
+    assert after.spec.restart.allow_cold_start
+    assert after.spec.resources.gpus == 2
+
+
+def test_the_same_file_again_changes_nothing() -> None:
+    """`kubectl apply` puts the file's command and tolerations back; the Job's pods cannot be changed, and need not be."""
+    job = plain_job()
+    job["spec"]["template"]["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
+    live, _ = instrumented(job)
+    again = copy.deepcopy(live)
+    pod = again["spec"]["template"]["spec"]
+    pod["containers"][0] |= {key: job["spec"]["template"]["spec"]["containers"][0][key] for key in ("command", "args")}
+    pod["tolerations"] = job["spec"]["template"]["spec"]["tolerations"]
+    assert applied(again, kept(again, live, site=site())) == live
+    pod["containers"][0]["args"] = ["another.py"]
+    still = applied(again, kept(again, live, site=site()))
+    assert still["spec"]["template"]["spec"]["containers"][0]["args"] == ["another.py"], (
+        "another command is another Job"
+    )
+
+
+def test_a_file_without_arguments_changes_nothing_either() -> None:
+    """Its merge with what stands there has the file's command and our arguments."""
+    job = plain_job()
+    main = job["spec"]["template"]["spec"]["containers"][0]
+    main["command"] = [*main.pop("command"), *main.pop("args")]
+    live, _ = instrumented(job)
+    again = copy.deepcopy(live)
+    again["spec"]["template"]["spec"]["containers"][0]["command"] = main["command"]
+    assert applied(again, kept(again, live, site=site())) == live
+
+
+def test_checkpoints_on_a_volume_of_the_job_are_watched() -> None:
+    """The side-car sees the folder in which lerobot-train saves, wherever the owner mounted it."""
+    job = plain_job()
+    pod = job["spec"]["template"]["spec"]
+    pod["containers"][0] |= {"command": ["lerobot-train", "--output_dir=/work/out"], "args": []}
+    pod["containers"][0]["volumeMounts"].append({"name": "team", "mountPath": "/work"})
+    watch = instrumented(job)[0]["spec"]["template"]["spec"]["initContainers"][1]
+    assert {"name": "team", "mountPath": "/work"} in watch["volumeMounts"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [
+        ({"name": "pick.place"}, "pick-place"),
+        ({"generateName": "sweep-"}, "sweep"),
+        ({"generateName": "sweep-", "name": "sweep-x7k2p"}, "sweep"),
+        ({"name": "x" * 63}, "x" * 54),
+    ],
+)
+def test_names(metadata: Json, name: str) -> None:
+    """The part of a name that people wrote; room is left for what makes it an id."""
+    job = {**plain_job(), "metadata": {**metadata, "annotations": plain_job()["metadata"]["annotations"]}}
+    found = described(job, user="alice", site=site(), mark=MARK)
+    assert (found.spec.name, found.job) == (name, f"{name}-{MARK}")
 
 
 VALUES = st.recursive(

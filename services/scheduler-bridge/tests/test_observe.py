@@ -65,6 +65,9 @@ class InMemory(Company):
         self.world.settle()
         self.said.set()
 
+    async def settle(self, *actions: Action) -> None:
+        await self.say(*actions)
+
     async def read(self, question: Callable[[State], T]) -> T:
         return question(self.world.state)
 

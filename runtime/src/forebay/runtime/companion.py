@@ -7,6 +7,7 @@ log is folded, so it may ask what is on record already before it speaks.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -29,6 +30,12 @@ class Company:
     async def say(self, *actions: Action) -> None:
         """Put events into the outbox and work into the workshop at once; what was said before is not said again."""
         await self._engine.say(actions)
+
+    async def settle(self, *actions: Action) -> None:
+        """Say it, and come back when its events are in the log and folded: what follows may depend on them."""
+        waiting = await self._engine.say(actions)
+        if waiting:
+            await asyncio.wait(waiting)
 
     async def get(self, kind: type[D], key: str) -> D | None:
         """One document of the own service as it is now."""

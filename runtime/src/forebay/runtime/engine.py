@@ -398,11 +398,15 @@ class Engine:
         async with self._turn():
             return await self._pure(lambda: question(self._set))
 
-    async def say(self, actions: Iterable[Action]) -> None:
-        """Events about the world outside the log, and work that follows; said once, whatever asks again."""
+    async def say(self, actions: Iterable[Action]) -> list[asyncio.Future[None]]:
+        """Events about the world outside the log, and work that follows; said once, whatever asks again.
+
+        What is answered is done when its event is folded.
+        """
         async with self._turn() as batch:
-            await self.decisions.accept(batch, actions, Origin.of(None))
+            identities = await self.decisions.accept(batch, actions, Origin.of(None))
             await self._write(batch, None)
+            return self._futures(identities)
 
     def _futures(self, identities: Iterable[str]) -> list[asyncio.Future[None]]:
         loop = asyncio.get_running_loop()

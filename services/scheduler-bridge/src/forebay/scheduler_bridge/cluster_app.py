@@ -9,6 +9,7 @@ from forebay.contracts.parts import Part, Source
 from forebay.runtime.app import run_service
 from forebay.runtime.companion import Companion
 from forebay.runtime.connection import connect
+from forebay.scheduler_bridge.adapters.admission_server import AdmissionServer
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
 from forebay.scheduler_bridge.adapters.kueue_gates import KueueGates
 from forebay.scheduler_bridge.adapters.list_watch import ListWatch
@@ -16,6 +17,7 @@ from forebay.scheduler_bridge.adapters.project_files import read_projects
 from forebay.scheduler_bridge.adapters.queue_positions import QueuePositions
 from forebay.scheduler_bridge.adapters.user_jwt import Issuer
 from forebay.scheduler_bridge.app import definition
+from forebay.scheduler_bridge.domain.adopt import adoption_of
 from forebay.scheduler_bridge.domain.cluster.decide import EVICT, RECONCILE, ClusterBridge
 from forebay.scheduler_bridge.domain.cluster.objects import PENDING, Collection
 from forebay.scheduler_bridge.domain.cluster.rules import CLUSTER_RULES
@@ -40,14 +42,21 @@ async def run_on_cluster(settings: BridgeSettings) -> None:
             asked = collection.kind == PENDING
             return QueuePositions(api, collection.path) if asked else ListWatch(api, collection.path)
 
-        companions: list[Companion] = [Observer(watch, namespaces)]
+        gates = KueueGates(api)
+        adopt = partial(adoption_of, sites=sites)
+        companions: list[Companion] = [Observer(watch, namespaces, adopt)]
+        if settings.webhook_tls is not None:
+            companions.append(AdmissionServer(sites, gates, settings.webhook_tls, settings.webhook_port))
         if issuer is not None:
             bus = partial(connect, settings.nats_url, Source(Part.BRIDGE), settings.nkey_file, retry=True)
             companions.append(Doorkeeper(bus, api, issuer, namespaces))
         await run_service(
             definition(ClusterBridge(rules=CLUSTER_RULES, sites=sites)),
             settings,
-            {RECONCILE: Reconciler(api, sites, KueueGates(api)), EVICT: PodEvictor(api)},
+            {
+                RECONCILE: Reconciler(api, sites, gates),
+                EVICT: PodEvictor(api),
+            },
             concurrency={RECONCILE: settings.cluster_concurrency, EVICT: settings.cluster_concurrency},
             companions=companions,
         )

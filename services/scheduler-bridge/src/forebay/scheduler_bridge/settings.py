@@ -31,6 +31,10 @@ class BridgeSettings(ServiceSettings):
     the bus, and speak only through exit codes."""
     agent_nats_url: str | None = None
     """The bus as pods reach it; unset: as this service does."""
+    webhook_tls: Path | None = None
+    """Folder with `tls.crt` and `tls.key` of the webhook for `kubectl apply`; unset: there is no webhook."""
+    webhook_port: int = Field(default=8443, ge=1, le=65535)
+    """Where the API server reaches the webhook, on every address."""
     local_cpus: float | None = Field(default=None, gt=0)
     """Processors that jobs may hold together."""
     local_memory_bytes: int | None = Field(default=None, gt=0)

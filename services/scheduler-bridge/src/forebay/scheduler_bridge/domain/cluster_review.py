@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from forebay.contracts.quantities import QuantityError, parse_bytes, show_bytes_quantity
@@ -31,8 +31,8 @@ class Review:
     warnings: tuple[str, ...]
 
 
-def review(spec: JobSpec, *, user: str, project: ProjectFile) -> Review:
-    """Everything at once."""
+def review(spec: JobSpec, *, user: str, project: ProjectFile, mounted: Collection[str] = ()) -> Review:
+    """Everything at once. `mounted`: where a Job of `kubectl apply` has volumes of its own."""
     placed = place_mounts(spec.mounts or "", user=user, project=project)
     problems = [
         *_request(spec, project),
@@ -40,7 +40,7 @@ def review(spec: JobSpec, *, user: str, project: ProjectFile) -> Review:
         *check_overlay(spec.pod or {}, project.overlay_rules()),
         *_storage(spec, project, placed),
     ]
-    warnings = [*_kept(spec, project, placed), *_saves(spec, project), *_shared_memory(spec, placed)]
+    warnings = [*_kept(spec, project, placed, mounted), *_saves(spec, project), *_shared_memory(spec, placed, mounted)]
     return Review(problems=tuple(problems), warnings=tuple(warnings))
 
 
@@ -108,7 +108,7 @@ def _lerobot(spec: JobSpec, run: LeRobotRun) -> Iterator[Problem]:
         yield Problem(field="checkpoints.folder", message=message)
 
 
-def _kept(spec: JobSpec, project: ProjectFile, placed: Placed) -> Iterator[str]:
+def _kept(spec: JobSpec, project: ProjectFile, placed: Placed, mounted: Collection[str]) -> Iterator[str]:
     """Whether what is saved outlives the container."""
     run = lerobot_run(words_of(spec))
     folder = checkpoint_folder(spec)
@@ -125,6 +125,7 @@ def _kept(spec: JobSpec, project: ProjectFile, placed: Placed) -> Iterator[str]:
     ]
     claims = {layout.OUTPUT_DIR: project.outputs, layout.CHECKPOINT_DIR: project.checkpoints or project.outputs}
     kept += [target for target, claim in claims.items() if claim is not None]
+    kept += mounted
     best = max((target for target in kept if is_below(folder, target)), key=len, default=None)
     if best is None:
         why = (
@@ -178,8 +179,10 @@ def _duration(minutes: float) -> str:
     return f"{hours} h {rest} min" if hours else f"{rest} min"
 
 
-def _shared_memory(spec: JobSpec, placed: Placed) -> Iterator[str]:
+def _shared_memory(spec: JobSpec, placed: Placed, mounted: Collection[str]) -> Iterator[str]:
     size = spec.resources.shm_bytes
+    if size is None and SHM in mounted:
+        return
     for item in placed.mounts:
         if item.target == SHM:
             try:

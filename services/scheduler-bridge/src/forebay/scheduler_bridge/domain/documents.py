@@ -188,6 +188,17 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """The Job object that was on the cluster before the job: somebody applied it."""
+
+    name: str
+    uid: str
+    gated: bool
+    """False: nothing holds it back; it runs as its owner wrote it."""
+    problem: str | None = None
+    """Why its annotations could not be followed."""
+
+
 class Job(Document, frozen=True, kw_only=True):
     """A training job: what was asked, what is known, what was announced, and the state that follows."""
 
@@ -223,6 +234,12 @@ class Job(Document, frozen=True, kw_only=True):
     spans: tuple[Span, ...] = ()
     on_cluster: bool = False
     """Something of it was seen on a Kubernetes cluster."""
+    applied: Applied | None = None
+
+    @property
+    def held_by_us(self) -> bool:
+        """The gate is ours to open: of every job but one that came past the webhook."""
+        return self.applied is None or self.applied.gated
 
     @property
     def key(self) -> str:

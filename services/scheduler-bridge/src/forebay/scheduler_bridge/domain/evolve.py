@@ -17,8 +17,9 @@ from forebay.contracts.v1 import cache, datasets, episodes, jobs, models
 from forebay.runtime.state import Fold
 from forebay.scheduler_bridge.domain import fold_attempts, fold_readiness
 from forebay.scheduler_bridge.domain.business import settle
+from forebay.scheduler_bridge.domain.cluster.documents import Carrier
 from forebay.scheduler_bridge.domain.cluster.fold import bind, fold_fact
-from forebay.scheduler_bridge.domain.documents import Condition, Job, KnownName, Terminal, Waiting, place
+from forebay.scheduler_bridge.domain.documents import Applied, Condition, Job, KnownName, Terminal, Waiting, place
 from forebay.scheduler_bridge.domain.history import entry_of
 
 FOLD_VERSION = 3
@@ -109,8 +110,17 @@ def _submitted(fold: Fold, recorded: Recorded[EventBody], body: jobs.JobSubmitte
         submitted_at=recorded.stored_at,
         submitted_event=recorded.event.id,
     )
+    if body.applied is not None:
+        job = _applied(fold, job, body.applied)
     fold.put(settle(job, recorded.stored_at))
     fold.put(entry_of(recorded, body.job))
+
+
+def _applied(fold: Fold, job: Job, found: jobs.AppliedObject) -> Job:
+    """Its object exists, so none is ever made; what came past the webhook stands behind no gate."""
+    fold.put(Carrier(project=job.project, job=job.id, uid=found.uid))
+    applied = Applied(name=found.name, uid=found.uid, gated=found.gated, problem=found.problem)
+    return replace(job, applied=applied, on_cluster=True, gate="unset" if found.gated else "open")
 
 
 def _known(fold: Fold, project: str, of: str, name: str, number: int) -> None:

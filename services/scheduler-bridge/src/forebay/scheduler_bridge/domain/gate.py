@@ -26,7 +26,7 @@ def opening(job: Mapping[str, Any], pod_annotations: Mapping[str, str], warm_nod
     metadata, spec = job["metadata"], job["spec"]
     kueue = KUEUE_QUEUE in (metadata.get("labels") or {})
     kept_off = None if kueue else (metadata.get("annotations") or {}).get(WAITING_QUEUE)
-    gates = _gates(metadata)
+    gates = gates_of(metadata)
     if GATE not in gates if kueue else not spec.get("suspend"):
         return None
     patch: Json = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": {}}
@@ -44,7 +44,8 @@ def opening(job: Mapping[str, Any], pod_annotations: Mapping[str, str], warm_nod
     return patch
 
 
-def _gates(metadata: Mapping[str, Any]) -> list[str]:
+def gates_of(metadata: Mapping[str, Any]) -> list[str]:
+    """Whom Kueue waits for before it looks at a Job."""
     text = (metadata.get("annotations") or {}).get(KUEUE_GATED_BY) or ""
     return [gate.strip() for gate in text.split(",") if gate.strip()]
 

@@ -49,6 +49,8 @@ class Wanted:
     spec_sha256: str
     uid: str | None = None
     """Of the object once it was seen: from then on it is never created again."""
+    applied: bool = False
+    """Somebody else made it, and its uid alone says that it is this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,8 @@ def _found(wanted: Wanted, item: Mapping[str, Any]) -> Decision:
     ours = {MANAGED_BY: "forebay", PROJECT_LABEL: wanted.project, JOB_LABEL: wanted.job}
     if wanted.uid is not None and uid != wanted.uid:
         return Decision(step=Step.GONE, message=f"{_UID_KNOWN} (another Job {wanted.name} is there now)")
+    if wanted.applied:
+        return Decision(step=Step.ADOPT, message=f"{wanted.name} was applied", uid=uid)
     if any(labels.get(name) != value for name, value in ours.items()):
         owner = labels.get(MANAGED_BY) or "somebody else"
         message = (

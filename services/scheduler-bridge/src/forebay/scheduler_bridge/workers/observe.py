@@ -20,7 +20,8 @@ from forebay.runtime.companion import Company
 from forebay.runtime.machine import Emit
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen, Trouble
-from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
+from forebay.scheduler_bridge.domain.adopt import Adoption, AnotherJobError, submission
+from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
 from forebay.scheduler_bridge.domain.cluster.facts import fact_of, has_finished, is_troubled, unseen
 from forebay.scheduler_bridge.domain.cluster.objects import (
     COLLECTIONS,
@@ -56,8 +57,14 @@ class Watcher(Protocol):
 class Observer:
     """One cluster, as far as it concerns our jobs."""
 
-    def __init__(self, watch: Callable[[Collection], Watcher], namespaces: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        watch: Callable[[Collection], Watcher],
+        namespaces: Mapping[str, str],
+        adopt: Callable[[Json], Adoption | None] = lambda _: None,
+    ) -> None:
         self._watch = watch
+        self._adopt = adopt
         self._namespaces = namespaces
         """Project -> where its jobs run; labels in any other namespace are a stranger's claim."""
         self._owners: dict[str, Owner] = {}
@@ -66,6 +73,8 @@ class Observer:
         """(kind, namespace, name) -> nodes, queues and claims as they are now"""
         self._used: dict[tuple[str, str, str], set[Owner]] = defaultdict(set)
         """... and who depends on them"""
+        self._adoptions: dict[str, Adoption] = {}
+        """uid of a Job that somebody applied -> the job that it is to become"""
         self._orphans: dict[str, list[Json]] = {}
         """Workloads, pods and events that came before what they belong to; by uid of that"""
         self._said: dict[tuple[str, str, str], str] = {}
@@ -102,13 +111,25 @@ class Observer:
                     self._was_listed(collection)
                     continue
                 case Listed(objects=objects, since=since):
-                    await self._take_list(collection, [trim(item) for item in objects], since, company)
+                    noted = [self._note(collection, item) for item in objects]
+                    await self._take_list(collection, noted, since, company)
                 case Put(object=item):
-                    await self._take(trim({**item, "kind": collection.kind}), gone=False)
+                    await self._take(self._note(collection, item), gone=False)
                 case Gone(object=item):
-                    await self._take(trim({**item, "kind": collection.kind}), gone=True)
+                    await self._take(self._note(collection, item), gone=True)
             self._trouble.pop(collection.kind, None)
             self.seen_at = time.monotonic()
+
+    def _note(self, collection: Collection, item: Json) -> Json:
+        """The object as it goes on record; of a Job that somebody applied it is kept what job it is to become."""
+        item = {**item, "kind": collection.kind}
+        uid = uid_of(item)
+        if collection.kind == "Job" and uid not in self._owners:
+            found = self._adopt(item)
+            if found is not None:
+                self._adoptions[uid] = found
+                self._owners[uid] = (found.project, found.body.job)
+        return trim(item)
 
     def _was_listed(self, collection: Collection) -> None:
         """As far as it can be."""
@@ -123,7 +144,7 @@ class Observer:
     ) -> None:
         """Every object, and of those on record that are not among them, that they went unseen."""
         for item in objects:
-            await self._take({**item, "kind": collection.kind}, gone=False)
+            await self._take(item, gone=False)
         self._was_listed(collection)
         if collection.kind not in LIVED:
             return
@@ -233,6 +254,9 @@ class Observer:
             offers = [await self._offers.get()]
             while len(offers) < BATCH and not self._offers.empty():
                 offers.append(self._offers.get_nowait())
+            for _, item, _, _ in offers:
+                if (found := self._adoptions.pop(uid_of(item), None)) is not None:
+                    await _take_over(found, company)
             fresh = await self._fresh(offers, company)
             if fresh:
                 await company.say(*fresh)
@@ -240,7 +264,7 @@ class Observer:
     async def _fresh(self, offers: list[tuple[Owner, Json, bool, str]], company: Company) -> list[Emit]:
         """Facts that are not on record, of jobs that we know and that are not over."""
         unknown = {owner for owner, item, _, _ in offers if (*owner, uid_of(item)) not in self._said}
-        wanted = [(owner, uid_of(item)) for owner, item, _, _ in offers if owner in unknown]
+        wanted = [(owner, uid_of(item), _job_uids(item)) for owner, item, _, _ in offers if owner in unknown]
         if wanted:
             for key, digest in await company.read(lambda state: _on_record(state, wanted)):
                 self._said.setdefault(key, digest)
@@ -258,15 +282,39 @@ class Observer:
         return emits
 
 
+async def _take_over(found: Adoption, company: Company) -> None:
+    """Put a Job that somebody applied on record before anything is said about it."""
+    try:
+        emit = await company.read(lambda state: submission(state, found))
+    except AnotherJobError as error:
+        _log.warning("%s; it is left alone", error)
+        return
+    if emit is not None and not found.ended:
+        await company.settle(emit)
+
+
 def _live(state: State, kind: str) -> list[ClusterObject]:
     return state.find(ClusterObject, "live", kind)
 
 
-def _on_record(state: State, wanted: list[tuple[Owner, str]]) -> list[tuple[tuple[str, str, str], str]]:
-    """What is known of each object: its digest, an empty text for a new one, nothing for a job that is not ours."""
+def _job_uids(item: Json) -> tuple[str, ...]:
+    """The Job object that it is, or belongs to; a node or an event says nothing of that."""
+    if item["kind"] == "Job":
+        return (uid_of(item),)
+    return owner_uids(item) if item["kind"] in LIVED else ()
+
+
+def _on_record(
+    state: State, wanted: list[tuple[Owner, str, tuple[str, ...]]]
+) -> list[tuple[tuple[str, str, str], str]]:
+    """What is known of each object: its digest, an empty text for a new one, nothing for a job that is not ours.
+
+    Labels can be copied: what belongs to another Job object than the job's own is not the job's.
+    """
     found = []
-    for (project, job_id), uid in wanted:
-        if state.get(Job, place(project, job_id)) is None:
+    for (project, job_id), uid, of in wanted:
+        carrier = state.get(Carrier, place(project, job_id))
+        if state.get(Job, place(project, job_id)) is None or (carrier and carrier.uid and of and carrier.uid not in of):
             continue
         document = state.get(ClusterObject, f"{project}/{job_id}/{uid}")
         digest = "" if document is None else "gone" if document.gone else document.digest

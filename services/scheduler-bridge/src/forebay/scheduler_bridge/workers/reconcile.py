@@ -91,8 +91,9 @@ class _Run:
         self._submission = Submission(spec=spec, job=job.id, run=job.run, user=job.submitted_by)
         self._namespace = site.project.namespace
         self._jobs = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
-        self._path = f"{self._jobs}/{self._submission.name}"
-        self._about = f"Job/{self._namespace}/{self._submission.name}"
+        self._name = job.applied.name if job.applied else self._submission.name
+        self._path = f"{self._jobs}/{self._name}"
+        self._about = f"Job/{self._namespace}/{self._name}"
 
     async def run(self) -> None:
         complete = False
@@ -131,11 +132,12 @@ class _Run:
         """Our Job as it is, made when there never was one; None when there is nothing more to do here."""
         carrier = await self._context.get(Carrier, self._job.key)
         wanted = Wanted(
-            name=self._submission.name,
+            name=self._name,
             project=self._job.project,
             job=self._job.id,
             spec_sha256=self._job.spec_sha256,
             uid=carrier.uid if carrier else None,
+            applied=self._job.applied is not None,
         )
         reply = await self._reply(self._api.get(self._path))
         decision = after_look(wanted, reply)
@@ -178,7 +180,8 @@ class _Run:
         """The Job's other objects belong to it and go with it; one that is there already is left as it is."""
         if self._job.terminal is not None:
             return
-        for item in render(self._submission, self._pins(), self._site)[1:]:
+        rest = [] if self._job.applied else render(self._submission, self._pins(), self._site)[1:]
+        for item in rest:
             path = f"/api/v1/namespaces/{self._namespace}/{_PLURALS[item['kind']]}"
             whole = owned(item, str(found["metadata"]["uid"]), str(found["metadata"]["name"]))
             reply = await self._reply(self._api.post(path, whole))

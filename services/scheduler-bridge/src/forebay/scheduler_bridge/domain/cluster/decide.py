@@ -94,6 +94,8 @@ class ClusterBridge:
 
     def _gate(self, state: State, decided: Decided, job: Job, now: datetime) -> Iterator[Action]:
         """Unlike on one machine, a job whose quota was taken back is gated again when its data has gone."""
+        if not job.held_by_us:
+            return
         held = any(item.holds for item in job.attempts) or announcements.pending_admission(job, decided) is not None
         if not held and not announcements.has_ended(job, decided):
             yield from announce_gate(decided, job, assess(known_of(state, job, None), now))

@@ -231,6 +231,9 @@ def _outcome(job: Job, view: View) -> Iterator[Emit]:
         yield from _unseen(job, open_attempts, Cause(reason=Reason.UNKNOWN, message=message, ran=False, at=at))
         reason, said = failure_of(job, condition)
         yield _emit(job, jobs.JobFailed(job=job.id, reason=reason, message=said, attempts=count), job.id)
+    elif view.job is not None and view.job.gone and job.applied is not None and not view.job.unseen:
+        deleted = jobs.JobCancelled(job=job.id, by="kubectl", reason="its Job was deleted on the cluster")
+        yield _emit(job, deleted, job.id)
     elif view.job is not None and view.job.gone and not any(not is_over(pod) for pod in view.pods):
         message = "its Job object was deleted on the cluster, and not by us"
         yield from _unseen(job, open_attempts, Cause(reason=Reason.JOB_DELETED, message=message, ran=False))

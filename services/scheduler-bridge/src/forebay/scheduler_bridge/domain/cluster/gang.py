@@ -61,7 +61,12 @@ def gang_of(job: Job, view: View, attempt: int) -> Gang:
 
 
 def size_of(job: Job, view: View) -> int:
-    """How many pods an attempt has: as asked for, else as the Job object says."""
+    """How many pods an attempt has: as asked for, else as the Job object says.
+
+    Of a Job that somebody applied it is not known whether its pods need each other, so none is ended for another.
+    """
+    if job.applied is not None:
+        return 1
     return int(job.spec.get("nodes") or 0) or view.size
 
 

@@ -71,6 +71,8 @@ def moves(
         if job.terminal.state == "CANCELLED" and not found["metadata"].get("deletionTimestamp"):
             yield Move("delete", job.terminal.message)
             return
+    elif not job.held_by_us:
+        pass  # it stands behind no gate of ours, so nothing is opened or shut
     elif used_up(job) and (found.get("spec") or {}).get("backoffLimit") != 0:
         yield Move("patch", "a gang has used up its attempts: its Job may fail", {"spec": {"backoffLimit": 0}})
     elif job.gate == "open":

@@ -10,7 +10,7 @@ from forebay.contracts.reasons import Layer, Reason
 from forebay.contracts.v1.jobs import Verdict
 from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis, diagnose
 from forebay.scheduler_bridge.domain.kubernetes.facts import facts_from_objects
-from forebay.scheduler_bridge.domain.verdict import Rule, Situation
+from forebay.scheduler_bridge.domain.verdict import Rule, Situation, judge
 from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
 
 _ONLY_LOCAL = frozenset({"local-queue", "process-recovering", "preflight", "process-ended"})
@@ -64,9 +64,29 @@ def _not_seen(situation: Situation, rule: str) -> Verdict | None:
     )
 
 
-CLUSTER_RULES: tuple[Rule, ...] = (
+_RULES: tuple[Rule, ...] = (
     *(rule for rule in LOCAL_RULES if rule.name not in _ONLY_LOCAL),
     Rule(name="cluster-trouble", version=1, rank=5, judge=_trouble),
     Rule(name="cluster", version=1, rank=30, judge=_cluster),
     Rule(name="cluster-unseen", version=1, rank=45, judge=_not_seen),
 )
+_UNGATED = tuple(rule for rule in _RULES if rule.name != "gate-shut")
+
+
+def _past_the_webhook(situation: Situation, _: str) -> Verdict | None:
+    """An annotated Job that came while the webhook was away: where it is, and what it does without."""
+    job = situation.job
+    if job.held_by_us or job.terminal is not None:
+        return None
+    found = judge(situation, _UNGATED)
+    said = "it was applied while Forebay's webhook was away, so no gate holds it until its data is ready, and nothing"
+    said += " checks its pods or tells them where to resume"
+    if job.applied is not None and job.applied.problem is not None:
+        said += f"; its annotations could not be followed either: {job.applied.problem}"
+    again = "delete it and apply it again to have it wait for its data"
+    return found.model_copy(
+        update={"message": f"{found.message}; {said}", "next_action": f"{found.next_action}; {again}"}
+    )
+
+
+CLUSTER_RULES: tuple[Rule, ...] = (*_RULES, Rule(name="past-the-webhook", version=1, rank=1, judge=_past_the_webhook))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from forebay.contracts.codec import Message, encode
 from forebay.contracts.envelope import Event
@@ -110,7 +111,7 @@ async def test_the_same_id_with_another_body_never_overwrites(place: Installatio
 
 async def test_a_clock_a_day_ahead_changes_nothing(place: Installation) -> None:
     """What a sender calls now is kept and never trusted."""
-    ahead = replace(started("ahead"), time=datetime.now(UTC) + timedelta(days=1))
+    ahead = msgspec.structs.replace(started("ahead"), time=datetime.now(UTC) + timedelta(days=1))
     await send(place, encode(ahead))
     async with place.operator() as operator:
         answer = await eventually(lambda: _upload(operator, "ahead"), what="the upload is known", within=20)

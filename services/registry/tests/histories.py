@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from forebay.contracts.body import EventBody, FileRef
 from forebay.contracts.catalogue import spec_of
 from forebay.contracts.envelope import Event, Recorded
@@ -101,7 +102,7 @@ class Registry:
         elif isinstance(action, Emit):
             body = action.body
             self.hear(
-                replace(
+                msgspec.structs.replace(
                     event(body, project=action.project, id=action.event_id),
                     time=START + timedelta(seconds=len(self.said)),
                 )

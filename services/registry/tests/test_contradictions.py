@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +10,7 @@ from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.jobs import JobFailed, JobSucceeded
 from forebay.contracts.v1.models import EvaluationRecorded, ModelReleased, ModelVersionRegistered
 from forebay.registry.domain.decide import conflict
+from msgspec.structs import replace
 
 from services.registry.tests.histories import (
     START,

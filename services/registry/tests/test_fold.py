@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +20,7 @@ from forebay.runtime.documents import decode_document, encode_document
 from forebay.runtime.state import MemoryState
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from services.registry.tests.histories import (
     PROJECT,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
+
+import msgspec
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.parts import Source
@@ -17,8 +18,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event(Generic[B]):
+class Event(msgspec.Struct, Generic[B], frozen=True, kw_only=True, gc=False):
     """One CloudEvent of Forebay.
 
     `time` is when it happened, `recorded` when the sender wrote it down; the third
@@ -29,8 +29,8 @@ class Event(Generic[B]):
     source: Source
     project: str
     body: B
-    time: datetime = field(default_factory=utc_now)
-    recorded: datetime = field(default_factory=utc_now)
+    time: datetime = msgspec.field(default_factory=utc_now)
+    recorded: datetime = msgspec.field(default_factory=utc_now)
     correlation: str | None = None
     causation: str | None = None
     traceparent: str | None = None
@@ -41,8 +41,7 @@ class Event(Generic[B]):
         return f"{self.source.text}#{self.id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded(Generic[B]):
+class Recorded(msgspec.Struct, Generic[B], frozen=True, kw_only=True, gc=False):
     """An event as the log holds it: its place in the order and when it was stored."""
 
     event: Event[B]

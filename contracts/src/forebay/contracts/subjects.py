@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from forebay.contracts.errors import InvalidNameError
 from forebay.contracts.identifiers import CLUSTER_PROJECT, ID_PATTERN
@@ -29,8 +30,7 @@ def _token(value: str, what: str) -> str:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, gc=False):
     """One event subject taken apart."""
 
     project: str

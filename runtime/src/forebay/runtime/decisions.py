@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, TypeVar
+
+import msgspec
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.codec import encode
@@ -100,7 +101,7 @@ class Decisions:
         key = identity_key(identity)
         if identity in self.outbox or key in batch.seen or await self.store.get(SEEN, [key]):
             return identity
-        message = encode(replace(event, traceparent=origin.traceparent))
+        message = encode(msgspec.structs.replace(event, traceparent=origin.traceparent))
         entry = OutboxEntry(
             order=self.outbox.next_order(),
             identity=identity,

@@ -157,14 +157,12 @@ def test_an_annotation_that_cannot_be_read_refuses_the_job(asked: str) -> None:
 
 
 def test_each_job_object_has_its_own_id() -> None:
-    """The mark is in its labels, its pods' labels, its outputs and the name of its key."""
+    """The mark is in its labels, its pods' labels, its outputs and its environment."""
     after, _ = instrumented(plain_job())
     assert after["metadata"]["labels"][layout.JOB_LABEL] == "by-hand-1234abcd"
     assert after["spec"]["template"]["metadata"]["labels"][layout.JOB_LABEL] == "by-hand-1234abcd"
     pod = after["spec"]["template"]["spec"]
     assert {"name": "FOREBAY_JOB", "value": "by-hand-1234abcd"} in pod["containers"][0]["env"]
-    secrets = [item["secret"]["secretName"] for item in pod["volumes"] if "secret" in item]
-    assert secrets == ["by-hand-1234abcd-key"]
     output = next(item for item in pod["containers"][0]["volumeMounts"] if item["mountPath"] == layout.OUTPUT_DIR)
     assert "/by-hand-1234abcd/" in output["subPath"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import socket
 import ssl
 import subprocess
 from base64 import b64decode
@@ -71,25 +72,30 @@ class Gates:
         return "annotation"
 
 
+def free_port() -> int:
+    with socket.create_server(("", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
 @asynccontextmanager
-async def served(
-    tls: Path, gates: Gates | None = None, port: int = 0
-) -> AsyncIterator[tuple[AdmissionServer, Watched]]:
-    """A webhook that runs; it ends with the test."""
+async def served(tls: Path, gates: Gates | None = None, port: int = 0) -> AsyncIterator[tuple[int, Watched]]:
+    """The port of a webhook that runs, and what it shows; it ends with the test."""
+    port = port or free_port()
     server, company = AdmissionServer({"arm-lab": site()}, gates or Gates(), tls, port, again_s=0.05), Watched()
     task = asyncio.create_task(server(company))
     try:
-        yield server, company
+        yield port, company
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
 
-async def asked(server: AdmissionServer, tls: Path, content: Any, path: str = "/mutate") -> tuple[int, Any]:
+async def asked(port: int, tls: Path, content: Any, path: str = "/mutate") -> tuple[int, Any]:
     """One question over a connection of its own, with the certificate checked."""
     trust = ssl.create_default_context(cafile=str(tls / "tls.crt"))
-    url = f"https://127.0.0.1:{server.port}{path}"
+    url = f"https://127.0.0.1:{port}{path}"
     body: Json = {"data": io.BytesIO(content)} if isinstance(content, bytes) else {"json": content}
     async with aiohttp.ClientSession() as session, session.post(url, ssl=trust, **body) as response:
         is_json = response.content_type == "application/json"
@@ -102,9 +108,9 @@ def patch_of(answered: Json) -> str:
 
 async def test_it_answers_the_api_server(tls: Path) -> None:
     """A patch for an annotated Job, over TLS."""
-    async with served(tls) as (server, company):
+    async with served(tls) as (port, company):
         await company.shows("answers on port")
-        status, found = await asked(server, tls, review(plain_job()))
+        status, found = await asked(port, tls, review(plain_job()))
     assert status == 200
     assert found["response"]["allowed"]
     assert layout.GATE in patch_of(found)
@@ -112,54 +118,54 @@ async def test_it_answers_the_api_server(tls: Path) -> None:
 
 async def test_a_gate_that_is_not_known_is_the_one_that_is_always_safe(tls: Path) -> None:
     """The queue's name is kept off, and nobody waits for the cluster's answer."""
-    async with served(tls, Gates(silent=True)) as (server, company):
+    async with served(tls, Gates(silent=True)) as (port, company):
         await company.shows("answers on port")
-        _, found = await asked(server, tls, review(plain_job()))
+        _, found = await asked(port, tls, review(plain_job()))
     assert layout.GATE not in patch_of(found)
     assert layout.WAITING_QUEUE in patch_of(found)
 
 
 async def test_nonsense_is_answered_and_survived(tls: Path) -> None:
     """Bytes, huge bodies, other paths: a clear no, and the next question is answered."""
-    async with served(tls) as (server, company):
+    async with served(tls) as (port, company):
         await company.shows("answers on port")
-        status, said = await asked(server, tls, b"{")
+        status, said = await asked(port, tls, b"{")
         assert (status, "AdmissionReview" in said) == (400, True)
-        status, said = await asked(server, tls, b"[" * (MAX_BYTES + 1))
+        status, said = await asked(port, tls, b"[" * (MAX_BYTES + 1))
         assert (status, str(MAX_BYTES) in said) == (413, True)
-        assert (await asked(server, tls, {}, "/elsewhere"))[0] == 404
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        assert (await asked(port, tls, {}, "/elsewhere"))[0] == 404
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"this is no TLS\r\n\r\n")
         await reader.read()
         writer.close()
-        assert (await asked(server, tls, review({"metadata": {}})))[1]["response"]["allowed"]
+        assert (await asked(port, tls, review({"metadata": {}})))[1]["response"]["allowed"]
         trust = ssl.create_default_context(cafile=str(tls / "tls.crt"))
-        health = f"https://127.0.0.1:{server.port}/healthz"
+        health = f"https://127.0.0.1:{port}/healthz"
         async with aiohttp.ClientSession() as session, session.get(health, ssl=trust) as response:
             assert response.status == 200
 
 
 async def test_a_new_certificate_counts_from_the_next_connection_on(tls: Path, tmp_path: Path) -> None:
     """Nothing is restarted, and a file that is half written changes nothing."""
-    async with served(tls) as (server, company):
+    async with served(tls) as (port, company):
         await company.shows("answers on port")
         old = tmp_path / "old"
         old.mkdir()
         (old / "tls.crt").write_bytes((tls / "tls.crt").read_bytes())
         (tls / "tls.crt").write_text("-----BEGIN CERTIFICATE-----\n")
-        assert (await asked(server, old, review(plain_job())))[0] == 200
+        assert (await asked(port, old, review(plain_job())))[0] == 200
         make_certificate(tls)
-        assert (await asked(server, tls, review(plain_job())))[0] == 200
+        assert (await asked(port, tls, review(plain_job())))[0] == 200
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
-            await asked(server, old, review(plain_job()))
+            await asked(port, old, review(plain_job()))
 
 
 async def test_without_port_or_certificate_it_tries_again(tmp_path: Path) -> None:
     """The bridge goes on meanwhile; health says what is missing."""
-    async with served(tmp_path / "tls") as (server, company):
+    async with served(tmp_path / "tls") as (port, company):
         await company.shows("No such file")
         tls = make_certificate(tmp_path / "tls")
         await company.shows("answers on port")
-        async with served(tls, port=server.port) as (_, second):
+        async with served(tls, port=port) as (_, second):
             await second.shows("in use")
-        assert (await asked(server, tls, review(plain_job())))[0] == 200
+        assert (await asked(port, tls, review(plain_job())))[0] == 200

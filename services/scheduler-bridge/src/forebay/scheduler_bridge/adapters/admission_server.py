@@ -49,8 +49,7 @@ class AdmissionServer:
         self._sites = sites
         self._gates = gates
         self._certificate = Certificate(tls)
-        self.port = port
-        """0: any that is free, which then stands here."""
+        self._port = port
         self._again_s = again_s
         self._asking: dict[str, asyncio.Task[GateKind]] = {}
         self._state = "starting"
@@ -62,7 +61,7 @@ class AdmissionServer:
             try:
                 await self._serve()
             except (OSError, ssl.SSLError) as error:
-                self._state = f"cannot listen on port {self.port}: {error}"
+                self._state = f"cannot listen on port {self._port}: {error}"
                 _log.warning("webhook: %s", self._state)
             await asyncio.sleep(self._again_s)
 
@@ -75,9 +74,8 @@ class AdmissionServer:
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2)
         await runner.setup()
         try:
-            await web.TCPSite(runner, port=self.port, ssl_context=self._certificate.context()).start()
-            self.port = runner.addresses[0][1]
-            self._state = f"answers on port {self.port}"
+            await web.TCPSite(runner, port=self._port, ssl_context=self._certificate.context()).start()
+            self._state = f"answers on port {self._port}"
             _log.info("webhook: %s", self._state)
             await asyncio.Event().wait()
         finally:

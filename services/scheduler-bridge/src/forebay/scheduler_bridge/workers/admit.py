@@ -18,6 +18,7 @@ from nats.errors import Error as NatsError
 
 from forebay.contracts.errors import InvalidNameError
 from forebay.contracts.permissions import WHO_IS_IT, permission_of_attempt
+from forebay.runtime.errors import Unreachable
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.adapters.user_jwt import Issuer
 from forebay.scheduler_bridge.domain.speakers import (
@@ -36,6 +37,9 @@ REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 WITHIN_S = 1.7
 """The server gives up on an answer after two seconds."""
 _LOOK_EVERY_S = 0.05
+_CHECK_S = 5.0
+_LATE = "neither the API server nor the watch told of it in time; it tries again"
+_CLOSED = "the connection on which the bus asks about pods was closed for good"
 _REMEMBERED = 1_000
 _QUEUE = "door"
 """Of several bridges one answers."""
@@ -85,7 +89,9 @@ class Doorkeeper:
                     group.create_task(self._answer(message, company))
 
                 await client.subscribe(WHO_IS_IT, queue=_QUEUE, cb=somebody_connects)
-                await asyncio.get_running_loop().create_future()
+                while not client.is_closed:
+                    await asyncio.sleep(_CHECK_S)
+                raise Unreachable(_CLOSED)  # the service ends and is started again
         finally:
             await client.close()
 
@@ -110,7 +116,7 @@ class Doorkeeper:
         except (ApiSilentError, ApiRefusedError, InvalidNameError) as error:
             why = str(error)
         except TimeoutError:
-            why = NOT_SEEN
+            why = _LATE
         if why is not None:
             self._refused += 1
             self._say(asked, why)

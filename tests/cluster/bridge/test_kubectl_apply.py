@@ -25,7 +25,7 @@ from tests.cluster.queues import Queues
 from tests.eventually import eventually
 
 from .test_training_in_pods import claim, version
-from .world import DEPLOY, SOON, Bridge
+from .world import DEPLOY, SOON, Bridge, address_of_this_machine, running_bridge
 
 pytestmark = pytest.mark.timeout(400)
 Json = dict[str, Any]
@@ -85,33 +85,42 @@ def plain_job(name: str, script: str, image: str, *, asks: str = "reach@train-re
 
 
 @pytest.fixture
-async def shell(bridge: Bridge, cluster: TestCluster, api: Api, namespace: str, tmp_path: Path) -> AsyncIterator[Shell]:
+async def shell(
+    *, cluster: TestCluster, api: Api, namespace: str, queues: Queues, agent: str, tmp_path: Path
+) -> AsyncIterator[Shell]:
     """The webhook as `deploy/kubernetes` sets it up, for this namespace and by address."""
-    address = bridge.environment["FOREBAY_AGENT_NATS_URL"].removeprefix("nats://").partition(":")[0]
+    del agent  # on the node
+    await queues.make({"cpu": "1", "memory": "2Gi"}, name="main")
+    address, tls = await address_of_this_machine(cluster, api), tmp_path / "tls"
+    await asyncio.to_thread(subprocess.run, [str(DEPLOY / "certificate.sh"), str(tls), address], check=True)
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
-    await bridge.stop()
-    tls = tmp_path / "tls"
-    await asyncio.to_thread(subprocess.run, [str(DEPLOY / "certificate.sh"), str(tls), address], check=True)
-    bridge.environment |= {"FOREBAY_WEBHOOK_TLS": str(tls), "FOREBAY_WEBHOOK_PORT": str(port)}
-    await bridge.start()
-    await bridge.start_registry()
-    _, configuration = yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text())
-    configuration["metadata"]["name"] += f"-{namespace}"
-    (webhook,) = configuration["webhooks"]
-    bundle = base64.b64encode((tls / "tls.crt").read_bytes()).decode()
-    webhook["clientConfig"] = {"url": f"https://{address}:{port}/mutate", "caBundle": bundle}
-    webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    await claim(api, namespace, "pool", tmp_path / "pool")
+    configuration = _configuration(namespace, f"https://{address}:{port}/mutate", tls)
+    settings = {"FOREBAY_WEBHOOK_TLS": str(tls), "FOREBAY_WEBHOOK_PORT": str(port)}
     kubectl = [str(build.kubectl()), f"--kubeconfig={cluster.kubeconfig}", f"--cache-dir={tmp_path / 'kubectl'}"]
-    made = Shell(bridge, kubectl, version(tmp_path / "pool/reach/v1"))
-    await api.create(configuration)
-    try:
-        await eventually(lambda: _in_force(made), what="the API server asks the webhook", within=SOON)
-        yield made
-    finally:
-        await api.delete("MutatingWebhookConfiguration", None, configuration["metadata"]["name"])
-        await api.delete("PersistentVolume", None, f"{namespace}-pool")
+    async with running_bridge(cluster, api, namespace, tmp_path, **settings) as bridge:
+        await bridge.start_registry()
+        await claim(api, namespace, "pool", tmp_path / "pool")
+        made = Shell(bridge, kubectl, version(tmp_path / "pool/reach/v1"))
+        await api.create(configuration)
+        try:
+            await eventually(lambda: _in_force(made), what="the API server asks the webhook", within=SOON)
+            yield made
+        finally:
+            await api.delete("MutatingWebhookConfiguration", None, configuration["metadata"]["name"])
+            await api.delete("PersistentVolume", None, f"{namespace}-pool")
+
+
+def _configuration(namespace: str, url: str, tls: Path) -> Json:
+    """Of this namespace alone, and by address."""
+    _, found = yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text())
+    found["metadata"]["name"] += f"-{namespace}"
+    (webhook,) = found["webhooks"]
+    bundle = base64.b64encode((tls / "tls.crt").read_bytes()).decode()
+    webhook["clientConfig"] = {"url": url, "caBundle": bundle}
+    webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    configuration: Json = found
+    return configuration
 
 
 async def _in_force(shell: Shell) -> bool:

@@ -226,17 +226,17 @@ class Bridge:
 
 
 @asynccontextmanager
-async def running_bridge(cluster: TestCluster, api: Api, namespace: str, folder: Path) -> AsyncIterator[Bridge]:
+async def running_bridge(
+    cluster: TestCluster, api: Api, namespace: str, folder: Path, **settings: str
+) -> AsyncIterator[Bridge]:
     """A bridge that runs as the account of `deploy/kubernetes`, for the queue `main` of a namespace."""
     kubectl = [str(build.kubectl()), f"--kubeconfig={cluster.kubeconfig}"]
     account = service_account(cluster.kubeconfig, kubectl, folder, namespace)
     classes = [f"{namespace}-low", f"{namespace}-high"]
     projects = project_file(folder, namespace, ("main",), priority_classes=classes)
     async with nats_server(folder / "home", PROJECT, pods=True) as server, relay(server.port) as port:
-        node = await api.get("Node", None, cluster.node)
-        assert node is not None
-        address = next(one["address"] for one in node["status"]["addresses"] if one["type"] == "InternalIP")
-        variables = environment(server, folder, account, projects, f"nats://{address}:{port}")
+        bus = f"nats://{await address_of_this_machine(cluster, api)}:{port}"
+        variables = environment(server, folder, account, projects, bus) | settings
         async with Client.connect(server.url, server.key(OPERATOR), OPERATOR) as client:
             running = Bridge(
                 server=server, client=client, api=api, namespace=namespace, folder=folder, environment=variables
@@ -246,6 +246,13 @@ async def running_bridge(cluster: TestCluster, api: Api, namespace: str, folder:
                 yield running
             finally:
                 await running.close()
+
+
+async def address_of_this_machine(cluster: TestCluster, api: Api) -> str:
+    """As pods and the API server reach it."""
+    node = await api.get("Node", None, cluster.node)
+    assert node is not None
+    return str(next(one["address"] for one in node["status"]["addresses"] if one["type"] == "InternalIP"))
 
 
 def service_account(api_kubeconfig: Path, kubectl: list[str], folder: Path, namespace: str) -> Path:

@@ -8,16 +8,22 @@ from functools import partial
 from typing import Any
 
 import pytest
+from forebay.contracts.codec import encode
 from forebay.contracts.v1 import jobs
+from forebay.runtime.machine import event_of
+from forebay.runtime.state import MemoryState
 from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put
+from forebay.scheduler_bridge.app import definition
 from forebay.scheduler_bridge.domain import pod_layout as layout
-from forebay.scheduler_bridge.domain.adopt import NOBODY, adoption_of
+from forebay.scheduler_bridge.domain.adopt import NOBODY, adoption_of, submission
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier
 from forebay.scheduler_bridge.domain.cluster.moves import moves
 from forebay.scheduler_bridge.domain.instrument import instrument
 from forebay.scheduler_bridge.domain.job_identity import Reply, Step, Wanted, after_look
 from forebay.scheduler_bridge.domain.manifest import Submission, pod_annotations
 from forebay.scheduler_bridge.workers.observe import Observer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from .cluster_jobs import site
 from .cluster_objects import NAMESPACE, Cluster, condition, ended, pod, running, workload
@@ -127,8 +133,8 @@ async def test_ready_data_opens_its_gate_and_it_runs_to_its_end() -> None:
     make_ready(world, JOB)
     job = world.job(JOB)
     assert job.gate == "open"
-    submission = Submission(spec=job.request, job=job.id, run=job.run, user=job.submitted_by)
-    (opened, *_) = moves(job, seen_job(), None, pod_annotations=pod_annotations(submission, (), SITE))
+    told = pod_annotations(Submission(spec=job.request, job=job.id, run=job.run, user=job.submitted_by), (), SITE)
+    (opened, *_) = moves(job, seen_job(), None, pod_annotations=told)
     assert opened.patch["metadata"]["annotations"] == {layout.KUEUE_GATED_BY: None}
     assert set(opened.patch["spec"]["template"]["metadata"]["annotations"]) >= {layout.INPUTS}
     admitted = workload("by-hand", condition("QuotaReserved"), condition("Admitted", lastTransitionTime=world.stamp(1)))
@@ -261,6 +267,28 @@ async def test_what_is_no_job_of_ours_stays_none(item: Json) -> None:
     watch.bring("Job", seen_job())
     await watch.until(lambda: watch.facts("Job"))
     assert [body.job for body in world.said(jobs.JobSubmitted)] == [JOB]
+
+
+KEYS = [layout.DATASET_ANNOTATION, layout.INSTRUMENTED, layout.OWNER, layout.WAITING_QUEUE, layout.KUEUE_GATED_BY]
+WORDS = st.text(max_size=80) | st.sampled_from(["pick-place", "a@b@c", "x" * 5000, JOB, "pick-7", "v1", "true"])
+
+
+@given(
+    annotations=st.dictionaries(st.sampled_from(KEYS), WORDS),
+    labels=st.dictionaries(st.sampled_from([layout.JOB_LABEL, layout.PROJECT_LABEL, layout.KUEUE_QUEUE]), WORDS),
+    name=st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,60}[a-z0-9])?", fullmatch=True),
+)
+def test_whatever_people_write_can_go_on_record(annotations: Json, labels: Json, name: str) -> None:
+    """Annotations and labels are anybody's; the watch goes on, and what it says fits into an event."""
+    item = past_the_webhook()
+    annotations = {layout.DATASET_ANNOTATION: "pick-place"} | annotations
+    item["metadata"] |= {"name": name, "annotations": annotations, "labels": labels}
+    found = adoption_of(item, {"arm-lab": SITE})
+    if found is None:
+        return
+    emit = submission(MemoryState(), found)
+    assert emit is not None
+    encode(event_of(definition(), emit, causation=None, correlation=None))
 
 
 def test_the_uid_is_its_identity() -> None:

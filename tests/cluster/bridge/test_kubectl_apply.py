@@ -162,6 +162,7 @@ async def test_an_applied_job_waits_for_its_data_and_runs(
     done = await bridge.until(job, lambda found: found["state"] == "SUCCEEDED", "it succeeds")
     (attempt,) = done["attempts"]
     assert attempt["preflight"]["passed"] is True
+    assert "PreflightReported" in [entry["event"] for entry in await bridge.history(job)], "its pod speaks on the bus"
     (pod,) = await api.pods_of(namespace, "by-hand")
     assert "codebase_version" in await api.log(namespace, pod["metadata"]["name"], "main")
     await shell.run("delete", "job", "by-hand")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -317,4 +318,21 @@ async def test_what_a_companion_says_again_is_said_once(tmp_path: Path) -> None:
     await company.say(toy.tagged("lab", "pick", "fact"))
     assert len(engine.outbox) == 1
     assert await company.read(lambda state: state.find(toy.Upload, "dataset", "pick")) == []
+    await store.close()
+
+
+async def test_what_a_companion_settles_is_folded_when_it_goes_on(tmp_path: Path) -> None:
+    """What it says next may depend on it; what is on record already keeps it no longer."""
+    log = toy.MemoryLog()
+    engine, store = await start(tmp_path / "state.sqlite")
+    company = Company(engine, Health("toy"))
+    settling = asyncio.create_task(company.settle(toy.tagged("lab", "pick", "fact")))
+    async with asyncio.timeout(10):
+        while not engine.outbox.entries():
+            await asyncio.sleep(0)
+        assert not settling.done()
+        await drain(engine, log)
+        await settling
+        await company.settle(toy.tagged("lab", "pick", "fact"))
+    assert len(log.messages) == 1
     await store.close()

@@ -195,3 +195,29 @@ async def test_foreign_objects_are_nobody_s_business() -> None:
     found = await facts(world, stage, until=lambda items: any(item.startswith("Pod/") for item in items))
     assert all(job in item for item in found)
     assert not any("another-lab" in item for item in found)
+
+
+@pytest.mark.parametrize("node_first", [True, False])
+async def test_a_healthy_node_is_a_fact_of_a_job_when_its_taints_repel_it(*, node_first: bool) -> None:
+    """The scheduler does not name taints, so the node that has one goes on record, whichever is seen first."""
+    world = Cluster()
+    job, stage = scene(world)
+    ready = {"conditions": [condition("Ready", "True", reason="KubeletReady")]}
+    node = {"kind": "Node", "metadata": {"name": "n1", "uid": "n1"}, "status": ready}
+    taint = {"taints": [{"key": "lab", "value": "other", "effect": "NoSchedule"}]}
+    said = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+    blocked = condition("PodScheduled", "False", reason="Unschedulable", message=said)
+    first, second = (
+        (Put(numbered({**node, "spec": taint}, 3)), "Node"),
+        (Put(numbered(pod(job, "p1", "2026-01-10T08:00:02Z", conditions=[blocked]), 4)), "Pod"),
+    )[:: 1 if node_first else -1]
+    stage.bring(*first)
+    waiting = [second]
+
+    def both(items: list[str]) -> bool:
+        """The second comes when the first was taken."""
+        if waiting and items:
+            stage.bring(*waiting.pop())
+        return any("Node/n1" in item for item in items)
+
+    await facts(world, stage, until=both)

@@ -114,7 +114,13 @@ async def test_a_taint_that_is_not_tolerated(bridge: Bridge, cluster: TestCluste
     try:
         job = await bridge.submit("tainted", "true")
         verdict = await bridge.cause(job, "NodeConstraint")
-        assert "taint" in verdict["message"]  # from 1.34 on the scheduler does not name it
+        assert verdict["layer"] == "node"
+        await bridge.until(
+            job,
+            lambda found: "lab=other:NoSchedule" in found["verdict"]["message"],
+            "the taint is named, which the scheduler does not do from 1.34 on",
+        )
+        assert cluster.node in (await bridge.why(job))["verdict"]["message"]
     finally:
         await api.patch("Node", None, cluster.node, {"spec": {"taints": None}})
     await bridge.until(job, state_is("SUCCEEDED"), "it runs when the taint is gone")

@@ -33,8 +33,10 @@ from forebay.scheduler_bridge.domain.cluster.objects import (
     owner_uids,
     trim,
 )
+from forebay.scheduler_bridge.domain.cluster.tainted import TaintedNodes
 from forebay.scheduler_bridge.domain.documents import Job, place
 from forebay.scheduler_bridge.domain.kubernetes.facts import uid_of
+from forebay.scheduler_bridge.domain.kubernetes.taints import is_repelled, taints_of
 
 _log = logging.getLogger(__name__)
 Owner = tuple[str, str]
@@ -75,6 +77,9 @@ class Observer:
         """... and who depends on them"""
         self._adoptions: dict[str, Adoption] = {}
         """uid of a Job that somebody applied -> the job that it is to become"""
+        self._tainted = TaintedNodes()
+        self._repelled: dict[str, tuple[Owner, Json]] = {}
+        """uid of a pod that no node takes because of taints"""
         self._orphans: dict[str, list[Json]] = {}
         """Workloads, pods and events that came before what they belong to; by uid of that"""
         self._said: dict[tuple[str, str, str], str] = {}
@@ -181,6 +186,7 @@ class Observer:
         await self._offers.put((owner, item, gone, ""))
         if gone:
             self._owners.pop(uid, None)
+            self._repelled.pop(uid, None)
             return
         if item["kind"] == PENDING:
             return  # nothing belongs to a place in a queue
@@ -189,6 +195,7 @@ class Observer:
             near = self._around.get(place_)
             if near is not None and is_troubled(near):
                 await self._offers.put((owner, near, False, ""))
+        await self._take_repelled(owner, item)
         await self._take_orphans(uid, owner)
 
     async def _take_orphans(self, uid: str, owner: Owner) -> None:
@@ -219,6 +226,17 @@ class Observer:
         elif involved.get("kind") in LIVED:
             self._adopt_later(item, (uid,))
 
+    async def _take_repelled(self, owner: Owner, item: Json) -> None:
+        """Nodes whose taints keep a pod away go on record for its job: the scheduler only counts them."""
+        if item["kind"] != "Pod" or not is_repelled(item):
+            self._repelled.pop(uid_of(item), None)
+            return
+        self._repelled[uid_of(item)] = (owner, item)
+        for name in self._tainted.repelling(item):
+            place_ = ("Node", "", name)
+            self._used[place_].add(owner)
+            await self._offers.put((owner, self._around[place_], False, ""))
+
     async def _take_around(self, item: Json, *, gone: bool) -> None:
         metadata = item["metadata"]
         place_ = (item["kind"], str(metadata.get("namespace") or ""), str(metadata.get("name")))
@@ -227,9 +245,16 @@ class Observer:
         if gone:
             del self._around[place_]
         notable = gone or is_troubled(item) or (before is not None and is_troubled(before))
-        if notable:
+        if notable or (before is not None and list(taints_of(before)) != list(taints_of(item))):
             for owner in sorted(self._used.get(place_, ())):
                 await self._offers.put((owner, item, gone, ""))
+        if item["kind"] != "Node":
+            return
+        if gone:
+            self._tainted.drop(place_[2])
+        elif self._tainted.put(item):
+            for owner, pod in list(self._repelled.values()):
+                await self._take_repelled(owner, pod)
 
     def _surroundings(self, item: Json) -> Iterator[tuple[str, str, str]]:
         """Nodes, queues and claims that an object depends on."""

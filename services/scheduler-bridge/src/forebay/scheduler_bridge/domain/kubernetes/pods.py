@@ -30,6 +30,7 @@ from forebay.scheduler_bridge.domain.kubernetes.quantities import is_accelerator
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import OTHERS, dominant
 from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_event
 from forebay.scheduler_bridge.domain.kubernetes.subjects import is_mount_pod
+from forebay.scheduler_bridge.domain.kubernetes.taints import named
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause, Message, finding
 
 _SILENT = frozenset(
@@ -331,6 +332,7 @@ def _place(facts: Facts, pod: Object) -> Iterator[Seen]:
         claim = unbound_claim(facts, pod)
         if claim is not None:
             yield Seen(finding=claim.finding, since=seen.since, evidence=seen.evidence + claim.evidence)
+    seen = named(pod, facts.all("Node"), seen)
     yield _with_autoscaler(facts, pod, _with_numbers(facts, pod, seen))
 
 

@@ -15,8 +15,7 @@ async def store_digest(store: Store, service: Service) -> Digest:
     for kind in digested(service.documents):
         after = ""
         while rows := await store.page(kind, after=after, limit=2000):
-            for key, body in rows:
-                digest.add(kind, key, body)
+            digest.add(kind, rows)
             after = rows[-1][0]
             await asyncio.sleep(0)
     return digest

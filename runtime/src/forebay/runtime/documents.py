@@ -7,7 +7,7 @@ A service declares its documents as subclasses; the store keeps them as JSON und
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
@@ -68,11 +68,16 @@ class Digest:
         self._hash = hashlib.sha256()
         self.count = 0
 
-    def add(self, kind: str, key: str, body: bytes) -> None:
-        one, two = kind.encode(), key.encode()
-        lengths = [len(part).to_bytes(8, "big") for part in (one, two, body)]
-        self._hash.update(b"".join((lengths[0], one, lengths[1], two, lengths[2], body)))
-        self.count += 1
+    def add(self, kind: str, rows: Sequence[tuple[str, bytes]]) -> None:
+        """Documents of one kind: (key, body), in order."""
+        name = kind.encode()
+        head = len(name).to_bytes(8, "big") + name
+        parts: list[bytes] = []
+        for text, body in rows:
+            key = text.encode()
+            parts += (head, len(key).to_bytes(8, "big"), key, len(body).to_bytes(8, "big"), body)
+        self._hash.update(b"".join(parts))
+        self.count += len(rows)
 
     def hexdigest(self) -> str:
         return self._hash.hexdigest()

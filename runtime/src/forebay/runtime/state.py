@@ -111,8 +111,8 @@ class MemoryState:
         """The same digest that a store with these documents has."""
         digest = Digest()
         for name in digested(kinds):
-            for key, document in sorted(self._documents.get(name, {}).items()):
-                digest.add(name, key, encode_document(document))
+            found = sorted(self._documents.get(name, {}).items())
+            digest.add(name, [(key, encode_document(document)) for key, document in found])
         return digest.hexdigest()
 
     def _sorted(self, kind: type[D]) -> list[D]:

@@ -8,11 +8,11 @@ may be gone, position and outbox with them, and are folded again from the log.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from mmap import mmap
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from forebay.runtime.errors import FencedError
 from forebay.runtime.stores.owner import may_live, owner_record
 from forebay.runtime.stores.port import NotNow, StoreHead, WriteBatch
+from forebay.runtime.stores.runs import SortedRuns
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS documents (
@@ -40,13 +41,9 @@ SELECT asked.value, documents.key FROM json_each(?) asked CROSS JOIN documents
 WHERE documents.kind = ? AND documents.key > asked.value AND documents.key < asked.value || char(1114111)
 ORDER BY asked.id, documents.key
 """
-_SCRATCH = "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-131072; BEGIN IMMEDIATE;"
+_SCRATCH = "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN IMMEDIATE;"
 _CACHE_KIB = 32 << 10
 """Room for the inner pages of a store of a million nodes, so that a look costs one read."""
-_FILTER_BITS = 27
-"""16 MiB: with ten million documents one in fifty reads of an absent one still looks into the file."""
-_LINE = 511
-"""Bits of a cache line."""
 
 
 class SqliteStore:
@@ -54,7 +51,7 @@ class SqliteStore:
 
     `scratch` is for a new file that nobody needs after a crash or a failed write (a
     rebuild under way): one transaction until it is released, no journal, nothing
-    flushed. What is not in it yet is known without looking, however large it grows.
+    flushed, documents in sorted runs until somebody asks for a page of them.
     """
 
     def __init__(self, path: Path, *, fold_version: int, scratch: bool = False) -> None:
@@ -62,7 +59,7 @@ class SqliteStore:
         self._path = path
         self._fold_version = fold_version
         self._scratch = scratch
-        self._filter = _Filter(_FILTER_BITS) if scratch else None
+        self._runs: SortedRuns | None = None
         self._epoch: int | None = None
         self._lost = False
         self._connect()
@@ -75,6 +72,7 @@ class SqliteStore:
         self._db.execute("INSERT OR IGNORE INTO head VALUES (1, 0, ?, 0, '', 0)", (self._fold_version,))
         self._inode = self._path.stat().st_ino
         if self._scratch:
+            self._runs = SortedRuns(self._db, Path(f"{self._path}.runs"))
             self._db.executescript(_SCRATCH)
 
     @contextmanager
@@ -118,6 +116,7 @@ class SqliteStore:
         self._db.execute("UPDATE head SET owner = '', expires = 0 WHERE epoch = ?", (self._epoch,))
         self._epoch = None
         if self._scratch and self._db.in_transaction:
+            await self._settle()
             self._db.execute("COMMIT")
 
     async def get(self, kind: str, keys: Sequence[str]) -> dict[str, bytes]:
@@ -131,6 +130,7 @@ class SqliteStore:
 
     def below_now(self, kind: str, prefixes: Sequence[str]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
+        self._only_settled()
         try:
             for prefix, key in self._db.execute(_BELOW, (msgspec.json.encode(prefixes).decode(), kind)):
                 found.setdefault(prefix, []).append(key)
@@ -139,9 +139,9 @@ class SqliteStore:
         return found
 
     def _several(self, kind: str, keys: Sequence[str]) -> dict[str, bytes]:
+        if self._runs is not None:
+            return self._runs.get(kind, keys)
         found: dict[str, bytes] = {}
-        if self._filter is not None:
-            keys = [key for key in keys if self._filter.may_hold(kind, key)]
         for start in range(0, len(keys), 500):
             some = keys[start : start + 500]
             marks = ",".join("?" * len(some))
@@ -153,9 +153,9 @@ class SqliteStore:
         return found
 
     def get_now(self, kind: str, key: str) -> bytes | None:
-        if self._filter is not None and not self._filter.may_hold(kind, key):
-            return None
         try:
+            if self._runs is not None:
+                return self._runs.get(kind, (key,)).get(key)
             row = self._db.execute("SELECT body FROM documents WHERE kind = ? AND key = ?", (kind, key)).fetchone()
         except sqlite3.Error as error:
             raise NotNow from error
@@ -171,6 +171,11 @@ class SqliteStore:
             raise NotNow from error
 
     def _find(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
+        if self._runs is not None:
+            look = "SELECT key FROM entries WHERE kind = ? AND field = ? AND value = ? ORDER BY key"
+            keys = [key for (key,) in self._db.execute(look, (kind, field, value))]
+            found = self._runs.get(kind, keys)
+            return [(key, found[key]) for key in keys if key in found]
         return self._db.execute(
             "SELECT d.key, d.body FROM entries e JOIN documents d ON d.kind = e.kind AND d.key = e.key"
             " WHERE e.kind = ? AND e.field = ? AND e.value = ? ORDER BY d.key",
@@ -178,9 +183,11 @@ class SqliteStore:
         ).fetchall()
 
     async def page(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
+        await self._settle()
         return self._page(kind, after=after, limit=limit)
 
     def page_now(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
+        self._only_settled()
         try:
             return self._page(kind, after=after, limit=limit)
         except sqlite3.Error as error:
@@ -191,7 +198,17 @@ class SqliteStore:
             "SELECT key, body FROM documents WHERE kind = ? AND key > ? ORDER BY key LIMIT ?", (kind, after, limit)
         ).fetchall()
 
+    async def _settle(self) -> None:
+        """Everything into the table, on a thread: meanwhile the live store answers."""
+        if self._runs is not None and not self._runs.settled:
+            await asyncio.to_thread(self._runs.settle)
+
+    def _only_settled(self) -> None:
+        if self._runs is not None and not self._runs.settled:
+            raise NotNow
+
     async def count(self, kind: str) -> int:
+        await self._settle()
         return int(self._db.execute("SELECT count(*) FROM documents WHERE kind = ?", (kind,)).fetchone()[0])
 
     async def write(self, batch: WriteBatch) -> None:
@@ -203,22 +220,18 @@ class SqliteStore:
             stale = [(put.kind, put.key) for put in batch.puts if put.indexed]
             stale += [(gone.kind, gone.key) for gone in batch.deletes]
             cursor.executemany("DELETE FROM entries WHERE kind = ? AND key = ?", stale)
-            cursor.executemany(
-                "DELETE FROM documents WHERE kind = ? AND key = ?", [(gone.kind, gone.key) for gone in batch.deletes]
-            )
-            # In key order neighbours share pages, which is a fifth faster in a large file.
-            rows = sorted([(put.kind, put.key, put.body) for put in batch.puts])
-            cursor.executemany(
-                "INSERT INTO documents VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body", rows
-            )
-            if self._filter is not None:
-                self._filter.add(rows)
+            if self._runs is not None:
+                self._runs.change(batch)
+            else:
+                _change(cursor, batch)
             cursor.executemany(
                 "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)",
                 [(put.kind, field, value, put.key) for put in batch.puts for field, value in put.index],
             )
             if batch.position is not None:
                 cursor.execute("UPDATE head SET position = ?", (batch.position,))
+        if self._runs is not None and self._runs.full:
+            await asyncio.to_thread(self._runs.spill)
 
     def write_out(self) -> None:
         """Move everything from the write-ahead log into the file itself, which may then be replaced or kept alone."""
@@ -229,29 +242,14 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._db.close()
+        if self._runs is not None:
+            self._runs.remove()
 
 
-class _Filter:
-    """A Bloom filter over (kind, key): what it does not know was never written. Both bits of a key share a cache line."""
-
-    def __init__(self, bits: int) -> None:
-        self._bits = mmap(-1, 1 << bits - 3)  # zeroes that cost nothing before they are touched
-        self._mask = (1 << bits) - 1
-        self._shift = bits
-
-    def add(self, rows: Iterable[tuple[str, str, bytes]]) -> None:
-        bits, mask, shift = self._bits, self._mask, self._shift
-        for kind, key, _ in rows:
-            number = hash((kind, key))
-            one = number & mask
-            two = one ^ number >> shift & _LINE
-            bits[one >> 3] |= 1 << (one & 7)
-            bits[two >> 3] |= 1 << (two & 7)
-
-    def may_hold(self, kind: str, key: str) -> bool:
-        number = hash((kind, key))
-        one = number & self._mask
-        if not self._bits[one >> 3] >> (one & 7) & 1:
-            return False
-        two = one ^ number >> self._shift & _LINE
-        return bool(self._bits[two >> 3] >> (two & 7) & 1)
+def _change(cursor: sqlite3.Cursor, batch: WriteBatch) -> None:
+    cursor.executemany(
+        "DELETE FROM documents WHERE kind = ? AND key = ?", [(gone.kind, gone.key) for gone in batch.deletes]
+    )
+    # In key order neighbours share pages, which is a fifth faster in a large file.
+    rows = sorted([(put.kind, put.key, put.body) for put in batch.puts])
+    cursor.executemany("INSERT INTO documents VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body", rows)

@@ -2,7 +2,7 @@
 
 In a test as `follow`, or as a process of its own whose processor time and memory can be
 compared: `python -m tests.cluster.bare_watch KUBECONFIG NAMESPACE FILE` writes a line
-`{at, kind, uid, version}` per change until it is ended.
+`{at, kind, uid, name, version}` per change until it is ended.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ Json = dict[str, Any]
 Tell = Callable[[str, Json], None]
 """Called with `ADDED`, `MODIFIED` or `DELETED`, and the object."""
 KINDS = ("Job", "Workload", "Pod")
+ALL_KINDS = (*KINDS, "Event", "PersistentVolumeClaim", "LocalQueue", "Node", "ClusterQueue")
+"""What the bridge watches."""
+_OF_THE_CLUSTER = frozenset({"Node", "ClusterQueue"})
 
 
 async def follow(api: Api, kind: str, namespace: str | None, tell: Tell) -> None:
@@ -53,8 +56,8 @@ async def _write(kubeconfig: Path, namespace: str, file: Path) -> None:
             lines.write(json.dumps(seen | {"version": metadata["resourceVersion"]}) + "\n")
 
         async with Api.open(kubeconfig) as api, asyncio.TaskGroup() as group:
-            for kind in KINDS:
-                group.create_task(follow(api, kind, namespace, tell))
+            for kind in ALL_KINDS:
+                group.create_task(follow(api, kind, None if kind in _OF_THE_CLUSTER else namespace, tell))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,12 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 
+_FEW = 10
+
+
+def _rounded(value: float) -> float:
+    return round(value, 1 if abs(value) >= _FEW else 3)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
@@ -22,7 +28,7 @@ class Figure:
         return self.value / self.baseline_value
 
     def print(self) -> None:
-        rounded = {"value": round(self.value, 1), "baseline_value": round(self.baseline_value, 1)}
+        rounded = {"value": _rounded(self.value), "baseline_value": _rounded(self.baseline_value)}
         line = asdict(self) | rounded | {"ratio": round(self.ratio, 3)}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ ON_KWOK: Mapping[str, Any] = {
 }
 """`pod:` of a job whose pod ends on a node without a kubelet, as soon as it is there."""
 KWOK = "kwok"
+_AT_ONCE = 16
+_EMPTY_S = 900
+"""Thousands of jobs take the garbage collector minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,16 @@ class Place:
 
     bridge: Bridge
     queue: str
+
+
+async def _many(requests: Iterable[Awaitable[Any]]) -> None:
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(request: Awaitable[Any]) -> None:
+        async with room:
+            await request
+
+    await asyncio.gather(*(one(request) for request in requests))
 
 
 @asynccontextmanager
@@ -67,15 +81,13 @@ async def bridge_with_kwok(
         try:
             if not runs_already:
                 await cluster.start_kwok()
-            for name in names:
-                await api.create(objects.kwok_node(name, {"cpu": "64", "memory": "256Gi"}))
+            await _many(api.create(objects.kwok_node(name, {"cpu": "64", "memory": "256Gi"})) for name in names)
             await queues.make(quota, name="main")
             async with running_bridge(cluster, api, namespace, folder) as bridge:
                 yield Place(bridge, queues.behind("main"))
         finally:
-            await api.delete_namespace(namespace, within=300)
+            await api.delete_namespace(namespace, within=_EMPTY_S)
             await queues.remove()
-            for name in names:
-                await api.delete("Node", None, name)
+            await _many(api.delete("Node", None, name) for name in names)
             if not runs_already:
                 await cluster.stop_server(KWOK)

@@ -14,7 +14,7 @@ DATASET ?=
 ARGS ?=
 KILLS ?= 1000
 
-.PHONY: help setup demo test test-cluster verify format generate chaos bench-bus bench-rebuild bench-ingest bench-registry bench-cache picture clean
+.PHONY: help setup demo test test-cluster verify format generate chaos bench-bus bench-rebuild bench-ingest bench-registry bench-cache bench-gate bench-scale picture clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -75,6 +75,12 @@ bench-registry: setup ## Rebuild and questions of the registry against plain SQL
 bench-cache: setup ## Plans and warm-ups against whole versions, cold epochs and plain reads; SMALL=1 takes seconds
 	@$(RUN) python -m tests.performance.bench_cache_plan $(if $(SMALL),--small)
 	@$(RUN) python -m tests.performance.bench_cache $(if $(SMALL),--small)
+
+bench-gate: setup ## Gates and verdicts on a real cluster against the same writes by hand; JOBS=500 for the long run
+	@$(RUN) python -m tests.performance.bench_gate $(if $(JOBS),--jobs $(JOBS))
+
+bench-scale: setup ## The bridge under thousands of jobs, beside a bare watch; NODES=1000 JOBS=5000 unless told otherwise
+	@$(RUN) python -m tests.performance.bench_scale $(if $(NODES),--nodes $(NODES)) $(if $(JOBS),--jobs $(JOBS))
 
 picture: setup ## Run the demo in a terminal of its own and draw it for the README
 	$(RUN) python examples/terminal_picture.py examples/demo.svg --sections 1 2 5 7 8 --lines 26 -- python examples/demo.py

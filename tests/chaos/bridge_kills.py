@@ -35,6 +35,8 @@ SERVICE = "scheduler-bridge"
 JOBS = 50
 """Per twenty kills."""
 _KILLS_PER_JOBS = 20
+_AT_WORK = 0.6
+"""Share of kills that come when it has started and works off what it found."""
 _WITHIN_S = 120.0
 _QUOTA = {"cpu": "1", "memory": "4Gi"}
 """Ten jobs at once."""
@@ -138,7 +140,11 @@ class BridgeKills:
 
     async def _kill_until_done(self, users: list[asyncio.Task[None]]) -> None:
         while self.outcome.kills < self._kills:
-            await self._pause(self._random.uniform(0, 2 * self.outcome.start_s))
+            if self._random.random() < _AT_WORK:
+                await eventually(self._answers, what="the bridge answers", within=_WITHIN_S)
+                await self._pause(self._random.uniform(0, 1))
+            else:
+                await self._pause(self._random.uniform(0, self.outcome.start_s))
             process = self._bridge.process
             assert process is not None
             assert process.returncode is None, "the bridge ended by itself: " + self._last_words()

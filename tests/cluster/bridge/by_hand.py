@@ -26,8 +26,6 @@ ON_KWOK: Mapping[str, Any] = {
 """`pod:` of a job whose pod ends on a node without a kubelet, as soon as it is there."""
 KWOK = "kwok"
 _AT_ONCE = 16
-_EMPTY_S = 900
-"""Thousands of jobs take the garbage collector minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ async def bridge_with_kwok(
             async with running_bridge(cluster, api, namespace, folder) as bridge:
                 yield Place(bridge, queues.behind("main"))
         finally:
-            await api.delete_namespace(namespace, within=_EMPTY_S)
+            await api.delete("Namespace", None, namespace)
             await queues.remove()
             await _many(api.delete("Node", None, name) for name in names)
             if not runs_already:

@@ -22,7 +22,7 @@ from forebay.scheduler_bridge.domain.cluster.fold import bind, fold_fact
 from forebay.scheduler_bridge.domain.documents import Applied, Condition, Job, KnownName, Terminal, Waiting, place
 from forebay.scheduler_bridge.domain.history import entry_of
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 
 OWN: tuple[type[EventBody], ...] = (
     jobs.JobSubmitted,

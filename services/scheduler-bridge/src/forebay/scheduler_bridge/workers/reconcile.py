@@ -1,7 +1,8 @@
 """Work "reconcile": looks at a job's objects on the cluster and does what its state still wants.
 
 Level-triggered: what is there decides, so a run may be cut off at any line and
-repeated. A Job is made once; after an answer that says nothing, we look, adopt what
+repeated. What the watch showed last is taken first, without a request: whatever is
+changed names the version it was seen in, and a refusal makes us look. A Job is made once; after an answer that says nothing, we look, adopt what
 is ours and never make a second one.
 """
 
@@ -18,11 +19,12 @@ from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
-from forebay.scheduler_bridge.domain.cluster.documents import Carrier
+from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
 from forebay.scheduler_bridge.domain.cluster.facts import said_of
 from forebay.scheduler_bridge.domain.cluster.moves import HELD_BY, GateKind, Move, moves, with_gate
 from forebay.scheduler_bridge.domain.cluster.objects import KUEUE, Json
 from forebay.scheduler_bridge.domain.documents import Job, Plan, place
+from forebay.scheduler_bridge.domain.gate import opening
 from forebay.scheduler_bridge.domain.job_identity import Decision, Reply, Step, Wanted, after_create, after_look
 from forebay.scheduler_bridge.domain.manifest import Site, Submission, owned, pod_annotations, queue_of, render
 from forebay.scheduler_bridge.domain.masking import mask
@@ -96,28 +98,24 @@ class _Run:
         self._about = f"Job/{self._namespace}/{self._name}"
 
     async def run(self) -> None:
-        complete = False
+        warm, complete = await self._warm_nodes(), False
+        annotations = pod_annotations(self._submission, self._pins(), self._site)
+        # Which pods a Job makes is not kept on record, so a preference of theirs takes a look.
+        found = None if warm else await self._as_last_seen()
         for _ in range(ROUNDS):
             self._job = await self._context.get(Job, self._job.key) or self._job
-            found = await self._look()
+            found = found or await self._look()
             if found is None:
                 return
             if not complete:
                 await self._complete(found)
                 complete = True
-            todo = list(
-                moves(
-                    self._job,
-                    found,
-                    await self._workload(found),
-                    pod_annotations=pod_annotations(self._submission, self._pins(), self._site),
-                    warm_nodes=await self._warm_nodes(),
-                )
-            )
+            workload = await self._workload(found)
+            todo = list(moves(self._job, found, workload, pod_annotations=annotations, warm_nodes=warm))
             if not todo:
                 return
             for move in todo:
-                await self._do(move, found)
+                found = found and await self._do(move, found, workload)
         raise RetryLater(5.0, f"the objects of {self._job.key} do not stay as they were left")
 
     def _pins(self) -> tuple[PinnedInput, ...]:
@@ -127,6 +125,14 @@ class _Run:
         """Nodes that the pods should rather go to; none when it is the same everywhere."""
         found = [await self._context.get(Plan, place(self._job.project, plan)) for plan in self._job.plans]
         return sorted(warm_nodes(plan for plan in found if plan is not None) or ())
+
+    async def _as_last_seen(self) -> Json | None:
+        """Our Job as the watch showed it last: enough to act on, since a change that names an old version is refused."""
+        carrier = await self._context.get(Carrier, self._job.key)
+        if carrier is None or carrier.uid is None:
+            return None
+        seen = await self._context.get(ClusterObject, f"{self._job.key}/{carrier.uid}")
+        return None if seen is None or seen.gone else dict(seen.body)
 
     async def _look(self) -> Json | None:
         """Our Job as it is, made when there never was one; None when there is nothing more to do here."""
@@ -189,34 +195,44 @@ class _Run:
                 await self._say("FailedCreate", f"{item['kind']}: {mask(reply.message)}", reply.code, reply.message)
 
     async def _workload(self, found: Json) -> Json | None:
-        """Kueue's Workload of a Job, when there is Kueue and it has made one."""
-        if not self._site.kueue:
+        """Kueue's Workload of a Job whose gate is open, while no quota is held: only then may we have held it back."""
+        job = self._job
+        if not self._site.kueue or job.terminal is not None or any(item.holds for item in job.attempts):
+            return None
+        carrier = await self._context.get(Carrier, job.key)
+        name = carrier.workload if carrier else None
+        if opening(found, {}) is not None or (name is None and job.gate_generation <= 1):
             return None
         path = f"{KUEUE}/namespaces/{self._namespace}/workloads"
-        uid = found["metadata"]["uid"]
-        reply = await self._reply(self._api.get(path, labelSelector=f"kueue.x-k8s.io/job-uid={uid}"))
-        items = reply.body.get("items") or []
+        if name is not None:
+            reply = await self._reply(self._api.get(f"{path}/{name}"))
+            items = [reply.body] if reply.code == 200 else []
+        else:
+            selector = f"kueue.x-k8s.io/job-uid={found['metadata']['uid']}"
+            reply = await self._reply(self._api.get(path, labelSelector=selector))
+            items = reply.body.get("items") or []
         return {"kind": "Workload", **items[-1]} if items else None
 
-    async def _do(self, move: Move, found: Json) -> None:
+    async def _do(self, move: Move, found: Json, workload: Json | None) -> Json | None:
+        """The Job afterwards; None when it has to be looked at again."""
         try:
             if move.what == "delete":
                 await self._api.delete(self._path, propagation="Foreground", uid=found["metadata"]["uid"])
-            elif move.what == "patch-workload":
-                workload = await self._workload(found)
-                if workload is not None:
-                    name = workload["metadata"]["name"]
-                    await self._api.patch(f"{KUEUE}/namespaces/{self._namespace}/workloads/{name}", move.patch)
-            else:
-                await self._api.patch(self._path, move.patch)
+                found = {}
+            elif move.what == "patch":
+                found = await self._api.patch(self._path, move.patch)
+            elif workload is not None:
+                name = workload["metadata"]["name"]
+                await self._api.patch(f"{KUEUE}/namespaces/{self._namespace}/workloads/{name}", move.patch)
         except ApiRefusedError as error:
             if error.status in {404, 409}:
-                return  # gone or changed meanwhile: the next round looks again
+                return None  # gone or changed meanwhile
             message = mask(error.message)
             await self._say("FailedUpdate", f"{move.why or 'annotation'}: {message}", error.status, message)
             raise RetryLater(AGAIN_S, f"{self._about}: {message}") from error
         if move.why:
             _log.info("%s: %s", self._job.key, move.why)
+        return found or None
 
     async def _say(self, reason: str, message: str, *dedupe: object) -> None:
         job = self._job

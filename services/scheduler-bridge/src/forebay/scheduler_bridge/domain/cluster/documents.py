@@ -62,6 +62,8 @@ class Carrier(Document, frozen=True, kw_only=True):
     job: str
     uid: str | None = None
     """Of the Job object; once known, no other object is ever created for this job."""
+    workload: str | None = None
+    """Name of Kueue's newest Workload of it."""
     pods: dict[str, int] = msgspec.field(default_factory=dict)
     """Pod uid -> attempt, for the pods of every rank."""
     refusal: Refusal | None = None

@@ -52,11 +52,18 @@ def fold_fact(fold: Fold, job: Job, recorded: Recorded[EventBody]) -> bool:
     if before is not None and before.gone:
         return True  # what was deleted does not come back under the same uid
     fold.put(seen)
-    if seen.type == "Job":
-        carrier = fold.get(Carrier, job.key) or Carrier(project=job.project, job=job.id)
-        if carrier.uid is None:
-            fold.put(replace(carrier, uid=uid))
+    if seen.type in {"Job", "Workload"}:
+        _carried_by(fold, job, seen)
     return True
+
+
+def _carried_by(fold: Fold, job: Job, seen: ClusterObject) -> None:
+    carrier = fold.get(Carrier, job.key) or Carrier(project=job.project, job=job.id)
+    name = str((seen.body.get("metadata") or {}).get("name"))
+    if seen.type == "Job" and carrier.uid is None:
+        fold.put(replace(carrier, uid=seen.uid))
+    elif seen.type == "Workload" and (carrier.workload == name) is seen.gone:
+        fold.put(replace(carrier, workload=None if seen.gone else name))
 
 
 def bind(fold: Fold, job: Job) -> None:

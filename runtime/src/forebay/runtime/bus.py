@@ -35,8 +35,8 @@ from forebay.runtime.records import OutboxEntry
 _log = logging.getLogger(__name__)
 
 FETCH = 500
-FETCH_WINDOW_S = 0.05
-"""FastStream collects a batch until it is full or this long has passed: the price of a hop on a quiet bus."""
+FETCH_WINDOW_S = 0.5
+"""How long one pull waits on a quiet bus."""
 PUBLISH_TIMEOUT_S = 5.0
 
 OnBatch = Callable[[list[LogMessage], int], Awaitable[None]]
@@ -59,24 +59,33 @@ SHORTEST_FETCH_S = 0.001
 """nats-py asks the server for a negative time when less than a tenth of this is left."""
 
 
-def time_out_in_one_way(subscription: Any) -> None:
-    """Make every end of a fetch's time nats-py's own TimeoutError, the only one that FastStream expects.
+def hand_on_at_once(subscription: Any) -> None:
+    """Make a fetch return with what there is, and make every end of its time nats-py's own TimeoutError.
+
+    FastStream and nats-py both collect until a batch is full or its time is over, which
+    costs a hop on a quiet bus that whole time. A message tells how many wait behind it:
+    those are fetched with it, and nobody waits for one that has not been said yet.
 
     A busy process reaches the end of the time between nats-py's two requests; then it
-    raises the built-in one, FastStream's loop starts anew, and the messages it had
+    raises the built-in error, FastStream's loop starts anew, and the messages it had
     collected come back only after the consumer's ack wait.
     """
     fetch = subscription.fetch
 
     async def bounded(batch: int = 1, timeout: float | None = 5) -> Any:  # noqa: ASYNC109 nats-py's signature
-        if timeout is not None and timeout < SHORTEST_FETCH_S:
-            raise NatsTimeout
+        if batch < FETCH or (timeout is not None and timeout < SHORTEST_FETCH_S):
+            raise NatsTimeout  # FastStream has some already, and goes on with those
         try:
-            return await fetch(batch=batch, timeout=timeout)
+            found = await fetch(batch=1, timeout=timeout)
         except NatsTimeout:
             raise
         except TimeoutError as error:
             raise NatsTimeout from error
+        behind = min(found[-1].metadata.num_pending or 0, batch - 1)
+        if behind:
+            with contextlib.suppress(TimeoutError):  # nats-py's own is one, too
+                found += await fetch(batch=behind, timeout=timeout)
+        return found
 
     subscription.fetch = bounded
 
@@ -150,7 +159,7 @@ class Bus:
             await message.ack()
 
         await subscriber.start()
-        time_out_in_one_way(subscriber.subscription)
+        hand_on_at_once(subscriber.subscription)
 
     async def answer(self, service: str, on_ask: OnAsk, *, at_once: int = 16) -> None:
         """Answer `ask.<service>.<project>.<question>[.<job>]`; who may ask only with a job asks about that job."""

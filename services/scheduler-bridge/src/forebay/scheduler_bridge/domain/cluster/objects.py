@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from forebay.contracts.identifiers import content_digest
@@ -222,11 +223,16 @@ _RESTLESS = frozenset({"lastHeartbeatTime", "lastProbeTime", "managedFields", "o
 
 
 def _clean(value: Any) -> Any:
-    """Texts masked and bounded, restless fields gone."""
+    """Texts masked and bounded, restless fields gone. What is JSON has these types and no others."""
     if isinstance(value, str):
-        return mask(value[:MAX_TEXT])
-    if isinstance(value, Mapping):
-        return {str(key): _clean(item) for key, item in value.items() if key not in _RESTLESS}
-    if isinstance(value, list | tuple):
+        return _masked(value) if len(value) <= _SHORT else mask(value[:MAX_TEXT])
+    if isinstance(value, dict):
+        return {name: _clean(item) for name, item in value.items() if name not in _RESTLESS}
+    if isinstance(value, list):
         return [_clean(item) for item in value]
     return value
+
+
+_SHORT = 80
+_masked = lru_cache(maxsize=20_000)(mask)
+"""Names, states and images come again and again, and a look for credentials costs more than all else."""

@@ -6,7 +6,9 @@ The store holds the same entries; this copy answers `Pending` and feeds the publ
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable
+from typing import cast
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.codec import decode
@@ -25,7 +27,8 @@ class Outbox:
 
     def __init__(self) -> None:
         self._entries: dict[str, OutboxEntry] = {}
-        self._bodies: dict[str, EventBody] = {}
+        self._bodies: dict[type[EventBody], dict[str, tuple[str, EventBody]]] = defaultdict(dict)
+        """By type, then by identity: the project and the body."""
         self._next = 1
 
     def restore(self, entries: Iterable[OutboxEntry]) -> None:
@@ -41,10 +44,11 @@ class Outbox:
     def add(self, entry: OutboxEntry, body: EventBody | None) -> None:
         self._entries[entry.identity] = entry
         if body is not None:
-            self._bodies[entry.identity] = body
+            self._bodies[type(body)][entry.identity] = parse_subject(entry.subject).project, body
 
     def remove(self, identity: str) -> OutboxEntry | None:
-        self._bodies.pop(identity, None)
+        for bodies in self._bodies.values():
+            bodies.pop(identity, None)
         return self._entries.pop(identity, None)
 
     def __contains__(self, identity: str) -> bool:
@@ -58,9 +62,5 @@ class Outbox:
         return sorted(self._entries.values(), key=lambda entry: entry.order)
 
     def of(self, body_type: type[B], project: str | None = None) -> list[B]:
-        return [
-            body
-            for identity, body in self._bodies.items()
-            if isinstance(body, body_type)
-            and (project is None or parse_subject(self._entries[identity].subject).project == project)
-        ]
+        found = self._bodies.get(body_type, {}).values()
+        return [cast("B", body) for of, body in found if project in {None, of}]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -76,8 +77,7 @@ class Workshop:
             while True:
                 self._engine.to_work.clear()
                 await self._deadlines()
-                for record in list(self._engine.work.values()):
-                    self._start(record)
+                self._start_due()
                 with contextlib.suppress(TimeoutError):
                     # not wait_for: on Python 3.11 it can swallow a cancellation
                     async with asyncio.timeout(TICK_S):
@@ -87,18 +87,23 @@ class Workshop:
                 task.cancel()
             await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    def _free(self, kind: str) -> bool:
-        if kind not in self._workers:
-            return False
-        busy = sum(1 for key in self._running if key.split("/", 1)[0] == kind)
-        return busy < self._concurrency.get(kind, DEFAULT_CONCURRENCY)
+    def _start_due(self) -> None:
+        """As many as there is room for, oldest first; with thousands open nobody looks farther than that."""
+        busy = Counter(key.partition("/")[0] for key in self._running)
+        free = {kind: self._concurrency.get(kind, DEFAULT_CONCURRENCY) - busy[kind] for kind in self._workers}
+        now = time.time()
+        for record in list(self._engine.work.values()):
+            room = free.get(record.work)
+            if room is None and record.work not in self._complained:
+                self._complained.add(record.work)
+                _log.error("no worker does %r; its items stay open", record.work)
+            if room and record.not_before <= now and record.key not in self._running:
+                free[record.work] = room - 1
+                self._start(record)
+            elif room == 0 and not any(free.values()):
+                return
 
     def _start(self, record: WorkRecord) -> None:
-        if record.work not in self._workers and record.work not in self._complained:
-            self._complained.add(record.work)
-            _log.error("no worker does %r; its items stay open", record.work)
-        if record.key in self._running or record.not_before > time.time() or not self._free(record.work):
-            return
         task = asyncio.ensure_future(self._work(record))
         self._running[record.key] = task
         task.add_done_callback(lambda _: self._ended(record.key))

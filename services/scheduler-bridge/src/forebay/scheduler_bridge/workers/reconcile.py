@@ -53,7 +53,7 @@ class Reconciler:
         self._api = api
         self._sites = sites
         self._gates = gates
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, _Turns] = WeakValueDictionary()
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         key = place(item.project, str(item.payload["job"]))
@@ -62,7 +62,12 @@ class Reconciler:
             raise RetryLater(
                 AGAIN_S, f"there is no project file for {item.project}; put one where the bridge reads them"
             )
-        async with self._locks.setdefault(key, asyncio.Lock()):  # one run per job at a time
+        turns = self._turns.setdefault(key, _Turns())
+        mine = turns.come()
+        async with turns.lock:
+            if turns.begun >= mine:
+                return ()  # a run that began after this was asked for has done it
+            turns.begun = turns.came
             job = await context.get(Job, key)
             if job is None:
                 raise RetryLater(0.2, f"{key} is not folded yet")
@@ -71,6 +76,19 @@ class Reconciler:
             except ApiSilentError as error:
                 raise RetryLater(1.0, str(error)) from error
         return ()
+
+
+class _Turns:
+    """The runs of one job: one at a time, and one for all who came before it began."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.came = 0
+        self.begun = 0
+
+    def come(self) -> int:
+        self.came += 1
+        return self.came
 
 
 class _Run:

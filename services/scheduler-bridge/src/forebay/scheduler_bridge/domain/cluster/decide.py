@@ -22,6 +22,7 @@ from forebay.scheduler_bridge.domain.attempts import judge_preflight
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.follow import follow
 from forebay.scheduler_bridge.domain.cluster.gang import pods_to_end, used_up
+from forebay.scheduler_bridge.domain.cluster.rules import ClusterSituation
 from forebay.scheduler_bridge.domain.cluster.view import view_of
 from forebay.scheduler_bridge.domain.cluster_review import Review, review
 from forebay.scheduler_bridge.domain.decide import announce_gate, announce_verdict, known_of, touched_by
@@ -80,7 +81,7 @@ class ClusterBridge:
     def situation(self, state: State, job: Job, now: datetime) -> Situation:
         """What the rules look at, the cluster's objects included."""
         conditions = assess(known_of(state, job, None), now)
-        return Situation(job=job, conditions=conditions, now=now, objects=view_of(state, job).witnesses)
+        return ClusterSituation(job=job, conditions=conditions, now=now, objects=view_of(state, job).witnesses)
 
     def review(self, spec: JobSpec, user: str) -> Review:
         """What the project may not do on this cluster, and what would lose work."""

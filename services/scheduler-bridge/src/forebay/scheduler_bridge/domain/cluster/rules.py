@@ -6,6 +6,9 @@ runs offline.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from forebay.contracts.reasons import Layer, Reason
 from forebay.contracts.v1.jobs import Verdict
 from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis, diagnose
@@ -20,11 +23,20 @@ _EVEN_WHILE_RUNNING = frozenset(
 """Said of a job whose process is believed to run: it may not."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClusterSituation(Situation):
+    """With what the objects say, found out once for all rules."""
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis | None:
+        job = self.job
+        if not self.objects or (job.gate != "open" and not job.attempts):
+            return None
+        return diagnose(facts_from_objects([item.object for item in self.objects]), self.now)
+
+
 def _diagnosis(situation: Situation) -> Diagnosis | None:
-    job = situation.job
-    if not situation.objects or (job.gate != "open" and not job.attempts):
-        return None
-    return diagnose(facts_from_objects([item.object for item in situation.objects]), situation.now)
+    return situation.diagnosis if isinstance(situation, ClusterSituation) else None
 
 
 def _trouble(situation: Situation, _: str) -> Verdict | None:

@@ -8,6 +8,7 @@ read by its grammar before any word in it can be taken for something else.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from forebay.contracts.reasons import Reason
 from forebay.scheduler_bridge.domain.kubernetes.exit_codes import EXIT_RULES, WRAPPER_RULES
@@ -185,6 +186,7 @@ def _in_its_own_words(message: Message, text: Text) -> bool:
     return message.where == "containerStatus" and text.token == "error" and message.exit_code is not None  # noqa: S105 a reason
 
 
+@lru_cache(maxsize=4096)  # every fact of a job has all of its texts judged again
 def classify(message: Message) -> Finding:
     """What a message means. Always an answer: what no rule knows is `other`, with the raw text kept."""
     text = flatten(message)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay.sdk.pod import claim_attempt
+from forebay.sdk.pod import claim_attempt, number_of
 from forebay.sdk.pod_probes import PodInputs
 from forebay.sdk.settings import pod_settings
 
@@ -135,6 +136,23 @@ def test_a_pod_keeps_its_number_and_a_new_one_gets_the_next(tmp_path: Path) -> N
     third = pod(tmp_path, "c", variables={"FOREBAY_FAILURES": "4", "FOREBAY_IGNORED_FAILURES": "2"})
     numbers = [claim_attempt(pod_settings(one.environment())) for one in (first, second, first, third)]
     assert numbers == [1, 2, 1, 7]
+
+
+async def test_a_pod_of_a_gang_that_was_made_again_waits_for_the_bridge(tmp_path: Path) -> None:
+    """The old pods of the other ranks may still write; the first pod of a rank, and one that is alone, need not wait."""
+    token = tmp_path / "token"
+    token.write_text("of this pod", encoding="utf-8")
+    known = {"FOREBAY_TOKEN_FILE": str(token), "FOREBAY_INDEX": "1"}
+    again = {**known, "FOREBAY_FAILURES": "1"}
+    gang = {"FOREBAY_NODES": "2"}
+    numbers = [
+        await number_of(pod_settings(pod(tmp_path / name, name, variables={**QUICK, **more}).environment()))
+        for name, more in (("first", known | gang), ("alone", again))
+    ]
+    assert numbers == [1, 2]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await number_of(pod_settings(pod(tmp_path / "again", variables={**QUICK, **again, **gang}).environment()))
 
 
 def test_services_find_a_pods_folders_by_their_own_names(tmp_path: Path) -> None:

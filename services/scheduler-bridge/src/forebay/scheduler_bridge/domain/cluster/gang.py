@@ -20,8 +20,17 @@ from forebay.scheduler_bridge.domain.documents import Attempt, Job
 from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
 
 _OURS = "EvictionByEvictionAPI"
-_TAKEN_BACK = frozenset({Reason.EVICTED, Reason.EVICTED_MEMORY, Reason.PREEMPTED, Reason.NODE_LOST, Reason.CANCELLED})
-"""Ends that are nobody's failure, and that the Job controller does not count either."""
+_FREE = frozenset(
+    {
+        Reason.EVICTED,
+        Reason.EVICTED_MEMORY,
+        Reason.PREEMPTED,
+        Reason.NODE_LOST,
+        Reason.CANCELLED,
+        Reason.PREFLIGHT_FAILED,
+    }
+)
+"""Ends that the Job controller does not count either (checks that fail for good fail the Job at once)."""
 _FOLLOWS = frozenset({Reason.PROCESS_FAILED, Reason.PROCESS_KILLED})
 """What a rank ends with when its peers are gone, too."""
 
@@ -75,7 +84,7 @@ def used_up(job: Job) -> bool:
     if int(job.spec.get("nodes") or 1) <= 1:
         return False
     failed = [item for item in job.attempts if item.ending is not None and not item.ending.completed]
-    counted = [item for item in failed if item.ending is not None and item.ending.reason not in _TAKEN_BACK]
+    counted = [item for item in failed if item.ending is not None and item.ending.reason not in _FREE]
     return len(counted) >= job.request.restart.max_attempts
 
 

@@ -146,7 +146,7 @@ PROVIDERS: tuple[Provider, ...] = (
         module="forebay.cli.checkpoints",
         commands={
             "resume-point": "Say where a job would continue, and why.",
-            "checkpoint": "Bring in checkpoints of old runs.",
+            "checkpoint": "Judge checkpoints offline; bring in those of old runs.",
         },
     ),
     Provider(

@@ -1,8 +1,9 @@
-"""`forebay resume-point JOB` and `forebay checkpoint import DIR`."""
+"""`forebay resume-point JOB` and `forebay checkpoint import DIR`; what works offline comes from the registry's package."""
 
 from __future__ import annotations
 
 import shutil
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,19 +19,24 @@ if TYPE_CHECKING:
     from forebay.sdk.checkpoints import Save
 
 _REFUSED = 1
+_MORE = "forebay.commands.checkpoint"
+"""Entry point group of further subcommands of `forebay checkpoint`."""
+_ABOUT = "Judge checkpoints offline; bring in those of training that Forebay did not see."
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("resume-point", epilog="Example: forebay resume-point reach --checkpoint 1500")(resume_point)
-    group = typer.Typer(help="Bring in checkpoints of training that Forebay did not see.", no_args_is_help=True)
+    group = typer.Typer(help=_ABOUT, no_args_is_help=True)
     group.callback()(_checkpoint)
     group.command("import", epilog="Example: forebay checkpoint import outputs/train --name old-act")(import_saves)
-    app.add_typer(group, name="checkpoint")
+    for point in entry_points(group=_MORE):
+        point.load()(group)
+    app.add_typer(group, name="checkpoint", help=_ABOUT)
 
 
 def _checkpoint() -> None:
-    """Bring in checkpoints of training that Forebay did not see."""
+    """Judge checkpoints offline; bring in those of training that Forebay did not see."""
 
 
 def resume_point(
@@ -47,6 +53,9 @@ def resume_point(
     as_json: AsJson = False,
 ) -> None:
     """Say where an attempt would continue, and why. Decides and publishes nothing. Exit code 1: refused."""
+    if "/" in job or job in {".", ".."}:
+        msg = f"{job} is a folder, not a job; to judge what lies in it: forebay checkpoint resume-point {job}"
+        raise typer.BadParameter(msg)
     datasets = [one if one.startswith("dataset:") else f"dataset:{one}" for one in dataset or ()]
     wanted: dict[str, Any] = {"datasets": datasets} if datasets else {}
     wanted |= {} if code is None else {"code_revision": code}

@@ -240,8 +240,9 @@ def decide_resume(saves: Sequence[Save], wanted: Wanted, suspect: frozenset[str]
 
 
 def _grounds(wanted: Wanted, chosen: Save) -> list[str]:
-    origin = f"written by attempt {chosen.attempt}" if chosen.imported is None else "imported"
-    reasons = [f"resumed from step {chosen.step} (checkpoint {chosen.id}, {origin})"]
+    written = f", written by attempt {chosen.attempt}" if chosen.attempt else ""
+    origin = written if chosen.imported is None else ", imported"
+    reasons = [f"resumed from step {chosen.step} (checkpoint {chosen.id}{origin})"]
     if chosen.status == "inexact":
         reasons.append(_inexact(chosen))
     return reasons + _remarks(wanted, chosen)

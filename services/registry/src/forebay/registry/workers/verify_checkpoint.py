@@ -45,7 +45,10 @@ _MAX_INDEX_BYTES = 50_000_000
 _MAX_FINDINGS = 20
 _MAX_FINDING = 400
 _RETRY_S = 5.0
-_MAX_ENTRIES = 100_000
+MAX_ENTRIES = 100_000
+_HOLDS_DATA = (".safetensors", ".json", ".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".npy", ".msgpack")
+"""Files that say nothing when they are empty; others may be marks."""
+_NOT_JSON = object()
 _STORAGE_TROUBLE = frozenset({errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN})
 
 
@@ -113,7 +116,7 @@ def _unfinished(body: Saved, folder: Path) -> Verdict | None:
         return Verdict("corrupt", unsafe)
     if not folder.is_dir():
         return Verdict("missing", (f"{folder} is not there",))
-    present = {path.relative_to(folder).as_posix() for path in islice(folder.rglob("*"), _MAX_ENTRIES)}
+    present = {path.relative_to(folder).as_posix() for path in islice(folder.rglob("*"), MAX_ENTRIES)}
     marker = in_progress_marker([folder.name, *present])
     return None if marker is None else Verdict("incomplete", (f"marked in progress: {marker}",))
 
@@ -130,11 +133,15 @@ def _changed(body: Saved, folder: Path) -> Verdict | None:
 
 def _judged(body: Saved, folder: Path) -> Verdict:
     """The files are those of the event; say whether they are whole and what they hold."""
-    names = frozenset(file.path for file in body.files)
+    return judge_files(folder, frozenset(file.path for file in body.files), body.step)
+
+
+def judge_files(folder: Path, names: frozenset[str], step: int) -> Verdict:
+    """Whether these files of a folder are a whole save of this step, and what it holds."""
     broken = _broken(folder, names)
     if broken:
         return Verdict("corrupt", tuple(broken))
-    status, findings = judge(parts_of(names, _states(folder, names)), expected_step=body.step)
+    status, findings = judge(parts_of(names, states_in(folder, names)), expected_step=step)
     return Verdict(status, findings)
 
 
@@ -181,6 +188,8 @@ def _broken(folder: Path, names: frozenset[str]) -> list[str]:
                 tensors[name] = tensors_in(folder / name)
             except HeaderError as error:
                 found.append(f"{name}: {error}")
+        elif name.endswith(_HOLDS_DATA) and (why := _empty_or_torn(folder / name)) is not None:
+            found.append(f"{name}: {why}")
     if not found:
         for name in sorted(names):
             if name.endswith(".safetensors.index.json"):
@@ -213,15 +222,26 @@ def _shards(folder: Path, index: str, tensors: dict[str, frozenset[str]]) -> lis
     return sorted(found)
 
 
-def _states(folder: Path, names: frozenset[str]) -> dict[str, Any]:
+def _empty_or_torn(path: Path) -> str | None:
+    """What is wrong with a file of state whose format has no header to do sums with."""
+    size = path.stat().st_size
+    if size == 0:
+        return "empty file"
+    if path.suffix == ".json" and size <= _MAX_JSON_BYTES and _json(path, _MAX_JSON_BYTES) is _NOT_JSON:
+        return "not whole JSON"
+    return None
+
+
+def states_in(folder: Path, names: frozenset[str]) -> dict[str, Any]:
+    """The parsed files that say the step."""
     return {name: _json(folder / name, _MAX_JSON_BYTES) for name in STATE_FILES if name in names}
 
 
 def _json(path: Path, limit: int) -> Any:
-    """Parsed JSON, or None when it is none or too long to be believed."""
+    """Parsed JSON, or `_NOT_JSON` when it is none or too long to be believed."""
     if path.stat().st_size > limit:
-        return None
+        return _NOT_JSON
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        return None
+        return _NOT_JSON

@@ -16,7 +16,7 @@ from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen
 from forebay.scheduler_bridge.domain.cluster.objects import Collection
 from forebay.scheduler_bridge.workers.observe import Observer
 
-from .cluster_objects import Cluster, condition, kube_job, pod, workload
+from .cluster_objects import Cluster, condition, ended, kube_job, pod, workload
 
 T = TypeVar("T")
 
@@ -180,6 +180,27 @@ async def test_nodes_and_queues_are_facts_of_a_job_only_when_they_may_explain_it
     stage.bring(Gone(gone), "Pod")
     found = await facts(world, stage, until=lambda items: any("Deleted" in item for item in items))
     assert any(item.startswith("Node/") for item in found) is not healthy
+
+
+async def test_a_job_that_is_over_depends_on_nothing() -> None:
+    """Its node lives on, and what happens there later is not written down for every job that ever ran on it."""
+    world = Cluster()
+    job, stage = scene(world)
+    made = "2026-01-10T08:00:02Z"
+    stage.bring(Put(numbered(pod(job, "p1", made, node="n1", phase="Running"), 4)), "Pod")
+    stage.bring(Put(numbered(pod(job, "p1", made, node="n1", **ended(0, at=made, phase="Succeeded")), 5)), "Pod")
+    stage.bring(Put(numbered(kube_job(job, condition("Complete")), 6)), "Job")
+    lost = condition("Ready", "Unknown", reason="NodeStatusUnknown", message="stopped")
+    node = {"kind": "Node", "metadata": {"name": "n1", "uid": "n1"}, "status": {"conditions": [lost]}}
+
+    def over(items: list[str]) -> bool:
+        if any("Complete" in item for item in items) and stage.queue("Node").empty():
+            stage.bring(Put(numbered(node, 7)), "Node")
+            stage.bring(Put(event("p1", "said later", 8)), "Event")
+        return any("FailedMount" in item for item in items)
+
+    found = await facts(world, stage, until=over)
+    assert not any(item.startswith("Node/") for item in found)
 
 
 async def test_foreign_objects_are_nobody_s_business() -> None:

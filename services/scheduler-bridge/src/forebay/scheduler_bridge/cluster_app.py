@@ -44,7 +44,8 @@ async def run_on_cluster(settings: BridgeSettings) -> None:
 
         gates = KueueGates(api)
         adopt = partial(adoption_of, sites=sites)
-        companions: list[Companion] = [Observer(watch, namespaces, adopt)]
+        observer = Observer(watch, namespaces, adopt)
+        companions: list[Companion] = [observer]
         if settings.webhook_tls is not None:
             companions.append(AdmissionServer(sites, gates, settings.webhook_tls, settings.webhook_port))
         if issuer is not None:
@@ -54,7 +55,7 @@ async def run_on_cluster(settings: BridgeSettings) -> None:
             definition(ClusterBridge(rules=CLUSTER_RULES, sites=sites)),
             settings,
             {
-                RECONCILE: Reconciler(api, sites, gates),
+                RECONCILE: Reconciler(api, sites, gates, observer.latest),
                 EVICT: PodEvictor(api),
             },
             concurrency={RECONCILE: settings.cluster_concurrency, EVICT: settings.cluster_concurrency},

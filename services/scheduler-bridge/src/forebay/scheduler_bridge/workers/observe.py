@@ -22,7 +22,7 @@ from forebay.runtime.state import State
 from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen, Trouble
 from forebay.scheduler_bridge.domain.adopt import Adoption, AnotherJobError, submission
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
-from forebay.scheduler_bridge.domain.cluster.facts import fact_of, has_finished, is_troubled, unseen
+from forebay.scheduler_bridge.domain.cluster.facts import fact_of, has_finished, is_over, is_troubled, unseen
 from forebay.scheduler_bridge.domain.cluster.objects import (
     COLLECTIONS,
     PENDING,
@@ -75,6 +75,10 @@ class Observer:
         """(kind, namespace, name) -> nodes, queues and claims as they are now"""
         self._used: dict[tuple[str, str, str], set[Owner]] = defaultdict(set)
         """... and who depends on them"""
+        self._uses: dict[Owner, set[tuple[str, str, str]]] = defaultdict(set)
+        """The same by who, until the job is over"""
+        self._latest: dict[str, tuple[str, str]] = {}
+        """uid of a Job -> digest and resourceVersion as last seen; most versions change nothing of interest"""
         self._adoptions: dict[str, Adoption] = {}
         """uid of a Job that somebody applied -> the job that it is to become"""
         self._tainted = TaintedNodes()
@@ -183,6 +187,7 @@ class Observer:
             return
         if not gone and has_finished(item):
             await self._take_orphans(uid, owner)
+        self._keep_latest(item, gone=gone)
         await self._offers.put((owner, item, gone, ""))
         if gone:
             self._owners.pop(uid, None)
@@ -191,12 +196,34 @@ class Observer:
         if item["kind"] == PENDING:
             return  # nothing belongs to a place in a queue
         for place_ in self._surroundings(item):
-            self._used[place_].add(owner)
+            self._use(owner, place_)
             near = self._around.get(place_)
             if near is not None and is_troubled(near):
                 await self._offers.put((owner, near, False, ""))
         await self._take_repelled(owner, item)
         await self._take_orphans(uid, owner)
+
+    def _keep_latest(self, item: Json, *, gone: bool) -> None:
+        """Of Jobs; one that is over depends on nothing any more, however long its nodes and queues live."""
+        if item["kind"] != "Job":
+            return
+        uid = uid_of(item)
+        if gone:
+            self._latest.pop(uid, None)
+        else:
+            self._latest[uid] = digest_of(item), str(item["metadata"].get("resourceVersion") or "")
+        if gone or has_finished(item):
+            owner = self._owners.get(uid)
+            for place_ in self._uses.pop(owner, ()) if owner else ():
+                self._used[place_].discard(owner)
+
+    def latest(self, uid: str) -> tuple[str, str] | None:
+        """Digest and resourceVersion of a Job as the watch showed it last."""
+        return self._latest.get(uid)
+
+    def _use(self, owner: Owner, place_: tuple[str, str, str]) -> None:
+        self._used[place_].add(owner)
+        self._uses[owner].add(place_)
 
     async def _take_orphans(self, uid: str, owner: Owner) -> None:
         """What came before it was known whose it is."""
@@ -234,7 +261,7 @@ class Observer:
         self._repelled[uid_of(item)] = (owner, item)
         for name in self._tainted.repelling(item):
             place_ = ("Node", "", name)
-            self._used[place_].add(owner)
+            self._use(owner, place_)
             await self._offers.put((owner, self._around[place_], False, ""))
 
     async def _take_around(self, item: Json, *, gone: bool) -> None:
@@ -257,7 +284,9 @@ class Observer:
                 await self._take_repelled(owner, pod)
 
     def _surroundings(self, item: Json) -> Iterator[tuple[str, str, str]]:
-        """Nodes, queues and claims that an object depends on."""
+        """Nodes, queues and claims that an object depends on while it is not over."""
+        if is_over(item):
+            return
         spec, namespace = item.get("spec") or {}, str(item["metadata"].get("namespace") or "")
         if item["kind"] == "Pod":
             if spec.get("nodeName"):

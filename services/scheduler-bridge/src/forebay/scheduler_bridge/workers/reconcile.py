@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -40,6 +40,10 @@ AGAIN_S = 15.0
 _PLURALS = {"Service": "services", "ConfigMap": "configmaps"}
 
 
+Latest = Callable[[str], tuple[str, str] | None]
+"""uid of a Job -> digest and resourceVersion as the watch showed it last"""
+
+
 class Gates(Protocol):
     """Knows which gate the cluster honours."""
 
@@ -49,10 +53,13 @@ class Gates(Protocol):
 class Reconciler:
     """Keeps the objects of all jobs on one cluster as their states want them."""
 
-    def __init__(self, api: KubernetesApi, sites: Mapping[str, Site], gates: Gates) -> None:
+    def __init__(
+        self, api: KubernetesApi, sites: Mapping[str, Site], gates: Gates, latest: Latest = lambda _: None
+    ) -> None:
         self._api = api
         self._sites = sites
         self._gates = gates
+        self._latest = latest
         self._turns: WeakValueDictionary[str, _Turns] = WeakValueDictionary()
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
@@ -72,7 +79,7 @@ class Reconciler:
             if job is None:
                 raise RetryLater(0.2, f"{key} is not folded yet")
             try:
-                await _Run(self._api, self._gates, site, job, context).run()
+                await _Run(self._api, self._gates, site, job, context, latest=self._latest).run()
             except ApiSilentError as error:
                 raise RetryLater(1.0, str(error)) from error
         return ()
@@ -101,8 +108,11 @@ class _Run:
         site: Site,
         job: Job,
         context: WorkContext,
+        *,
+        latest: Latest,
     ) -> None:
         self._api = api
+        self._latest = latest
         self._gates = gates
         self._site = site
         self._job = job
@@ -150,7 +160,12 @@ class _Run:
         if carrier is None or carrier.uid is None:
             return None
         seen = await self._context.get(ClusterObject, f"{self._job.key}/{carrier.uid}")
-        return None if seen is None or seen.gone else dict(seen.body)
+        if seen is None or seen.gone:
+            return None
+        digest, version = self._latest(seen.uid) or ("", "")
+        if digest != seen.digest:
+            return dict(seen.body)
+        return {**seen.body, "metadata": {**seen.body["metadata"], "resourceVersion": version}}
 
     async def _look(self) -> Json | None:
         """Our Job as it is, made when there never was one; None when there is nothing more to do here."""

@@ -122,6 +122,14 @@ def has_finished(item: Json) -> bool:
     return item["kind"] == "Job" and (is_true(item, "Complete") or is_true(item, "Failed"))
 
 
+def is_over(item: Json) -> bool:
+    """A Pod or Workload that has ended: what happens around it now is not its business."""
+    status = item.get("status") or {}
+    if item["kind"] == "Pod":
+        return status.get("phase") in {"Succeeded", "Failed"}
+    return item["kind"] == "Workload" and is_true(item, "Finished")
+
+
 def is_troubled(item: Json) -> bool:
     """A node, queue or claim that may explain a wait; healthy ones of a large cluster are not written down per job."""
     status, spec = item.get("status") or {}, item.get("spec") or {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from forebay.scheduler_bridge.domain.cluster.gang import used_up
-from forebay.scheduler_bridge.domain.cluster.objects import Json
+from forebay.scheduler_bridge.domain.cluster.objects import WHY, Json
 from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.gate import opening
 from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
@@ -20,7 +20,6 @@ from forebay.scheduler_bridge.domain.pod_layout import GATE, KUEUE_GATED_BY, KUE
 
 HELD = "forebay.dev/held"
 """On a Workload that we have deactivated; only those do we activate again."""
-WHY = "forebay.dev/why"
 MAX_WHY = 1024
 
 GateKind = Literal["annotation", "label", "suspend"]

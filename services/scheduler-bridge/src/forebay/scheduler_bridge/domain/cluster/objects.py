@@ -32,6 +32,8 @@ class Collection:
     """Not every cluster serves it (Kueue)."""
 
 
+WHY = "forebay.dev/why"
+"""Annotation with the sentence of `forebay why`."""
 PENDING = "PendingWorkload"
 """A workload's place in its queue, as Kueue's visibility API tells it."""
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
@@ -58,8 +60,10 @@ def trim(item: Mapping[str, Any]) -> Json:
 
 
 def digest_of(trimmed: Json) -> str:
-    """What makes a state of an object another one; `resourceVersion` alone does not."""
+    """What makes a state of an object another one; `resourceVersion` alone does not, nor does a sentence of our own."""
     metadata = {name: value for name, value in trimmed["metadata"].items() if name != "resourceVersion"}
+    if WHY in metadata.get("annotations", ()):
+        metadata["annotations"] = {name: value for name, value in metadata["annotations"].items() if name != WHY}
     return content_digest({**trimmed, "metadata": metadata})
 
 

@@ -258,10 +258,19 @@ def _queue(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # noq
         yield from workloads.look_at(subject.facts, workload, now, suspended=suspended)
 
 
+_NO_NEWS = frozenset(
+    {
+        *("SuccessfulCreate", "Suspended", "Resumed", "Scheduled", "Killing", "Completed"),
+        *("CreatedWorkload", "UpdatedWorkload", "FinishedWorkload", "Started", "QuotaReserved", "Admitted"),
+    }
+)
+"""What controllers say when all goes its way."""
+
+
 def _refused(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # noqa: ARG001
     """What was said about the job itself: pods that may not be made, and other events and conditions."""
     for event in subject.events:
-        if event.reason in {"SuccessfulCreate", "Suspended", "Resumed", "Scheduled", "Killing"}:
+        if event.reason in _NO_NEWS:
             continue
         if event.reason == "FailedCreate" and subject.pods and event.kind != "Pod":
             continue

@@ -69,7 +69,7 @@ class Engine:
         self.to_work = asyncio.Event()
         self._decides = decides
         self._stale = False
-        self._set = WorkingSet(store)
+        self._set = WorkingSet(store, cache_size=service.kept)
         self._lock = asyncio.Lock()
         self._folding = asyncio.Lock()
         self.written: list[WriteBatch] | None = None
@@ -427,7 +427,7 @@ class Engine:
         """Go on over another store with the same state; `swap` runs while nothing else does."""
         async with self._turn():
             self.store = await swap()
-            self._set = WorkingSet(self.store)
+            self._set = WorkingSet(self.store, cache_size=self.service.kept)
             self.decisions.store = self.store
 
     # ------------------------------------------------------------------ write

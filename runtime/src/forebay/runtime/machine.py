@@ -125,6 +125,8 @@ class Service:
     questions: Mapping[str, Question] = field(default_factory=dict)
     on_conflict: OnConflict = no_actions
     """A message with a known id but another body arrived (its first sequence is given)."""
+    kept: int = 50_000
+    """Documents that stay in memory between two events."""
 
     @property
     def name(self) -> str:

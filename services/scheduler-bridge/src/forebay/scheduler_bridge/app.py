@@ -20,6 +20,9 @@ from forebay.scheduler_bridge.questions import Questions
 from forebay.scheduler_bridge.settings import BridgeSettings, load, passed_on
 from forebay.scheduler_bridge.workers.attempt import AttemptWorker, Pace
 
+DOCUMENTS_KEPT = 8_000
+"""In memory: an object of a cluster takes ten times the room of other documents, and reading one again is cheap."""
+
 
 def definition(backend: Backend | None = None) -> Service:
     """The service. Folding needs no backend; without one every decision sees a machine that has nothing."""
@@ -33,6 +36,7 @@ def definition(backend: Backend | None = None) -> Service:
         decide=Measured(backend.decide),
         commands=command_table(backend),
         questions=Questions(backend=backend).table(),
+        kept=DOCUMENTS_KEPT,
     )
 
 

@@ -45,8 +45,10 @@ LIVED = ("Job", "Pod", "Workload")
 """Kinds whose absence from a list means that they were deleted."""
 _BELONGINGS = frozenset({"Pod", "Workload"})
 """Of a Job. They are listed before it, because its end is the last word about it."""
-MAX_WAITING = 20_000
+MAX_WAITING = 2_000
 """Objects whose events and dependants are kept because whose they are is not known yet."""
+MAX_KNOWN = 20_000
+"""Objects whose digest is kept; of any other the record is asked."""
 BATCH = 200
 
 
@@ -69,6 +71,7 @@ class Observer:
         self._adopt = adopt
         self._namespaces = namespaces
         """Project -> where its jobs run; labels in any other namespace are a stranger's claim."""
+        self._places = frozenset(namespaces.values())
         self._owners: dict[str, Owner] = {}
         """uid of a Job, Pod or Workload -> whose it is"""
         self._around: dict[tuple[str, str, str], Json] = {}
@@ -84,8 +87,8 @@ class Observer:
         self._tainted = TaintedNodes()
         self._repelled: dict[str, tuple[Owner, Json]] = {}
         """uid of a pod that no node takes because of taints"""
-        self._orphans: dict[str, list[Json]] = {}
-        """Workloads, pods and events that came before what they belong to; by uid of that"""
+        self._orphans: dict[str, dict[str, Json]] = {}
+        """Workloads, pods and events that came before what they belong to; by uid of that, then by their own"""
         self._said: dict[tuple[str, str, str], str] = {}
         self._offers: asyncio.Queue[tuple[Owner, Json, bool, str]] = asyncio.Queue(maxsize=10 * BATCH)
         self._trouble: dict[str, str] = {}
@@ -120,14 +123,19 @@ class Observer:
                     self._was_listed(collection)
                     continue
                 case Listed(objects=objects, since=since):
-                    noted = [self._note(collection, item) for item in objects]
+                    noted = [self._note(collection, item) for item in objects if self._is_near(item)]
                     await self._take_list(collection, noted, since, company)
-                case Put(object=item):
+                case Put(object=item) if self._is_near(item):
                     await self._take(self._note(collection, item), gone=False)
-                case Gone(object=item):
+                case Gone(object=item) if self._is_near(item):
                     await self._take(self._note(collection, item), gone=True)
             self._trouble.pop(collection.kind, None)
             self.seen_at = time.monotonic()
+
+    def _is_near(self, item: Json) -> bool:
+        """It belongs to the whole cluster, or stands where jobs of a project run; nothing else can be a job's."""
+        namespace = item["metadata"].get("namespace")
+        return not namespace or namespace in self._places
 
     def _note(self, collection: Collection, item: Json) -> Json:
         """The object as it goes on record; of a Job that somebody applied it is kept what job it is to become."""
@@ -228,7 +236,7 @@ class Observer:
     async def _take_orphans(self, uid: str, owner: Owner) -> None:
         """What came before it was known whose it is."""
         self._owners[uid] = owner
-        for orphan in self._orphans.pop(uid, ()):
+        for orphan in self._orphans.pop(uid, {}).values():
             await self._take(orphan, gone=False)
 
     def _claimed(self, item: Json) -> Owner | None:
@@ -240,7 +248,7 @@ class Observer:
 
     def _adopt_later(self, item: Json, uids: Iterable[str]) -> None:
         for uid in uids:
-            self._orphans.setdefault(uid, []).append(item)
+            self._orphans.setdefault(uid, {})[uid_of(item)] = item
         while len(self._orphans) > MAX_WAITING:  # most are other people's; the oldest go first
             del self._orphans[next(iter(self._orphans))]
 
@@ -333,6 +341,8 @@ class Observer:
             else:
                 self._said[key] = digest
             emits.append(fact_of(*owner, item, gone=gone, note=note))
+        while len(self._said) > MAX_KNOWN:
+            del self._said[next(iter(self._said))]
         return emits
 
 

@@ -99,6 +99,7 @@ def _no_nodes(text: Text, rule: str) -> Finding | None:
         "no node in the",
         "resources available in a single node",
         "didn't have enough resource",
+        "can allocate only",
     )
     if not any(word in low for word in words):
         return None
@@ -145,11 +146,11 @@ def _too_large(text: Text, rule: str) -> Finding | None:
     )
 
 
-HISTOGRAM_RULES = (MessageRule("scheduler-histogram", 1, _scheduler),)
+HISTOGRAM_RULES = (MessageRule("scheduler-histogram", 2, _scheduler),)
 BARE_RULES = (
     MessageRule("larger-than-any-node", 1, _too_large),
-    MessageRule("scheduler-reason", 1, _bare_reason),
-    MessageRule("no-nodes", 1, _no_nodes),
+    MessageRule("no-nodes", 2, _no_nodes),
+    MessageRule("scheduler-reason", 2, _bare_reason),
 )
 
 RULES: tuple[MessageRule, ...] = (

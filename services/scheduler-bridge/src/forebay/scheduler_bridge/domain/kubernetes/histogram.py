@@ -71,8 +71,15 @@ class Histogram:
         return tuple((reason.count, reason) for reason in self.reasons if reason.count is not None)
 
 
-_HEAD = re.compile(r"(\d{1,6})/(\d{1,6}) (?:nodes|node\(s\)|node) (?:are|is) (?:un)?available\s*:?\s*", re.IGNORECASE)
-_OLD_HEAD = re.compile(r"no nodes are available that match all of the (?:following )?predicates\s*:+\s*", re.IGNORECASE)
+_HEAD = re.compile(
+    r"(?:\d{1,6}/(\d{1,6}) (?:nodes|node\(s\)|node) (?:(?:are|is) )?(?:un)?available|\ball nodes are unavailable)\s*:?\s*",
+    re.IGNORECASE,
+)
+"""Volcano may say `all nodes` without their number; then the counts say how many there are."""
+_OLD_HEAD = re.compile(
+    r"(?:no nodes are available that match all of the (?:following )?predicates|fit failure summary on nodes)\s*:+\s*",
+    re.IGNORECASE,
+)
 _TAIL = re.compile(r"\bpreemption:\s*", re.IGNORECASE)
 _SPLIT = re.compile(r"(?:,|\.|;)\s+(?=\d{1,6} )")
 _COUNTED = re.compile(r"(\d{1,6}) (.+)", re.DOTALL)
@@ -104,7 +111,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
                 r"|storageclass(?:\.storage\.k8s\.io)? \S+ not found|create the persistentvolumeclaim"
                 r"|deleted storage claims"
                 r"|(?:persistentvolumeclaim|\bpvc\b)\s.*(?:not found|being deleted|non-existent|lost its|is lost|not bound|unbound|terminating)"
-                r"|error getting pvc|binding volumes"
+                r"|error getting pvc|binding volumes|to place volume|volume capacity"
             ),
         ),
         (
@@ -124,12 +131,12 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         (Kind.CORDONED, r"(?:were|was|is|marked(?: as)?) unschedulable|NodeUnschedulable|cordoned"),
         (
             Kind.CONFIG,
-            r"(?:configmap|secret|device ?class)s?\b.*(?:not found|missing|does not exist|doesn't exist)|missing required configmaps",
+            r"(?:configmap|secret|device ?class|resourceclaim(?:template)?)s?\b.*(?:not found|missing|does not exist|doesn't exist)|missing required configmaps",
         ),
         (
             Kind.GPU,
             (
-                r"cannot allocate all claims|resourceclaim|dynamic ?resource|resource claim|card ?(?:insufficient|uuid|type|mismatch|not)|NodeUnfitPod"
+                r"cannot allocate all (?:dra )?claims|resourceclaim|dynamic ?resource|resource claim|card ?(?:insufficient|uuid|type|mismatch|not)|NodeUnfitPod"
                 r"|CardNotHealth|allocated? ?cards?|\bmig profile\b|insufficient GPUs?\b|enough (?:resources?: )?(?:of )?(?:gpus?|mig)|timeSlicing|NumaNotFit"
             ),
         ),
@@ -142,7 +149,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         ),
         (
             Kind.SELECTOR,
-            r"node affinity|node ?selector|affinity/selector|requested node name|HostName|affinity rules|NodeAffinity|label|nominated|didn't match Pod",
+            r"node (?:group )?affinity|node ?selector|affinity/selector|requested node name|HostName|affinity rules|NodeAffinity|label|nominated|didn't match Pod",
         ),
         (
             Kind.GANG,
@@ -150,7 +157,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         ),
         (
             Kind.COMPUTE,
-            r"too many pods|pod number exceeded|resource fit failed|NodeResourcesFit|overcommit|topology locality|numa",
+            r"too many pods|pod number exceeded|PodFitsResources|PodExceeds\w+|resource fit failed|NodeResourcesFit|overcommit|topology locality|numa|cannot align (?:pod|container)",
         ),
     )
 )
@@ -168,7 +175,6 @@ def parse(text: str) -> Histogram | None:
     head = _HEAD.search(flat)
     if head is None:
         return _parse_old(flat)
-    nodes = int(head.group(2))
     rest = flat[head.end() :]
     tail = _TAIL.search(rest)
     body = rest[: tail.start()] if tail else rest
@@ -179,6 +185,7 @@ def parse(text: str) -> Histogram | None:
         if found is not None and not found.group(1)[:1].isdigit():
             post, body = found.group(1), body[: found.start()]
     reasons = tuple(_reason(piece) for piece in _SPLIT.split(body.strip(" .")) if piece.strip(" .,"))
+    nodes = int(head.group(1)) if head.group(1) else sum(reason.count or 0 for reason in reasons)
     helpful, victims = _tail(rest[tail.end() :], nodes) if tail else (None, None)
     return Histogram(nodes=nodes, reasons=reasons, post_filter=post, not_helpful=helpful, no_victims=victims)
 

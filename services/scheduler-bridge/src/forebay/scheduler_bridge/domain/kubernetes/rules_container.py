@@ -174,15 +174,18 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
         "root-forbidden",
         Cause.CONFIG,
         "the pod must not run as root, but its image does",
-        r"runasnonroot and image (?:will run as root|has non-numeric user)|image will run as root",
+        r"runasnonroot and image (?:will run as root|has non-numeric user)|image will run as root"
+        r"|runasuser breaks non-root policy",
         do="set runAsUser in the pod's securityContext, or use an image with a numeric user",
+        version=2,
         weight=15,
     ),
     pattern(
         "runtime-missing",
         Cause.CONFIG,
         "the node does not know the container runtime that the pod asks for",
-        r"no runtime for \"?[\w.\-]+\"? is configured|runtimeclass(?:es)?(?:\.[\w.]+)? \"?[\w.\-]+\"? not found|unknown runtime handler",
+        r"no runtime for \"?[\w.\-]+\"? is configured|runtimeclass(?:es)?(?:\.[\w.]+)? \"?[\w.\-]+\"? not found|unknown runtime handler|runtime handler \"?[\w.\-]+\"? (?:is )?not (?:supported|found|configured)|find runtime handler",
+        version=2,
         weight=20,
     ),
     pattern(
@@ -216,7 +219,8 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
         Cause.CRASH,
         "the container ends soon after each start and is started again",
         r"back-?off \S*\s*restarting failed container|with crashloopbackoff|postStart ?hook|failed liveness probe|failed startup probe|liveness probe failed|startup probe failed",
-        tokens="CrashLoopBackOff",
+        tokens="CrashLoopBackOff FailedPostStartHook",
+        version=2,
         code=Reason.CRASH_LOOP,
         weight=30,
         either=True,
@@ -225,11 +229,12 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
         "attempts-used-up",
         Cause.CRASH,
         "the job failed as often as it may",
-        r"backoff ?limit|reached the specified backoff|reached (?:max(?:imum)?|the specified) (?:restarts?|retries|failed)|job has failed (?:too many|more than)|max ?restarts"
+        r"backoff ?limit|reached the specified backoff|for retry limit reached|reached (?:max(?:imum)?|the specified) (?:restarts?|retries|failed)|job has failed (?:too many|more than)|max ?restarts"
         r"|\d+ (?:worker|master|launcher|head|ps|chief)\w* replica\(?s?\)? failed|failed due to one or more job failures|is failed because|has failed indexes",
         tokens="BackoffLimitExceeded PodFailurePolicy FailedIndexes MaxFailedIndexesExceeded JobsFailed FailedJobs ReachedMaxRestarts JobFailed PyTorchJobFailed AppFailed"
         " BackoffLimitExceededPerIndex ExceededRetries RayJobFailed MPIJobFailed TFJobFailed TrainJobFailed",
         code=Reason.ATTEMPTS_EXHAUSTED,
+        version=2,
         weight=35,
         either=True,
     ),

@@ -12,9 +12,7 @@ from forebay.scheduler_bridge.domain.kubernetes.scheduling import CAUSES
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, NEXT, Cause, Finding, finding
 
 _NOT_TRIGGERED = re.compile(r"didn't trigger scale-?up:?\s*(?:\([^)]*\))?\s*(?P<list>.*)", re.IGNORECASE)
-_TRIGGERED = re.compile(
-    r"triggered scale-?up|should schedule on|nominated (?:node|pod)|scale-?up: (?:setting|group)", re.IGNORECASE
-)
+_TRIGGERED = re.compile(r"triggered scale-?up|should schedule on|scale-?up: (?:setting|group)", re.IGNORECASE)
 _LIMIT = re.compile(
     r"max node group size|max cluster .* limit|in backoff after failed scale-?up|not ready for scale-?up|node group .* (?:limit|max)|max(?:imum)? (?:size|nodes)",
     re.IGNORECASE,
@@ -130,7 +128,7 @@ def _cloud(text: Text, rule: str) -> Finding | None:
 
 SCALE_RULES: tuple[MessageRule, ...] = (
     MessageRule("scale-up-not-triggered", 1, _not_triggered),
-    MessageRule("scale-up-triggered", 1, _triggered),
+    MessageRule("scale-up-triggered", 2, _triggered),
     MessageRule("node-pools", 1, _pools),
 )
 CLOUD_RULES: tuple[MessageRule, ...] = (MessageRule("cloud-capacity", 1, _cloud),)

@@ -88,21 +88,22 @@ def encode(event: Event[EventBody]) -> Message:
 def decode(subject: str, headers: Mapping[str, str] | None, body: bytes) -> Event[EventBody]:
     """Read a message. Raises a `ContractError` that says what disagrees."""
     place = parse_subject(subject)
-    envelope = _Attributes(subject, headers or {})
-    if envelope.get("ce-specversion") != "1.0":
-        msg = f"message on {subject}: ce-specversion is {envelope.get('ce-specversion')!r}, expected '1.0'"
+    told = _attributes(subject, headers or {})
+    if told.get("ce-specversion") != "1.0":
+        msg = f"message on {subject}: ce-specversion is {told.get('ce-specversion')!r}, expected '1.0'"
         raise EnvelopeMismatchError(msg)
-    spec, version = _spec(place, envelope["ce-type"])
+    spec, version = _spec(place, _needed(subject, told, "ce-type"))
+    time = told.get("ce-time", "")
     event = Event(
-        id=envelope["ce-id"],
-        source=parse_source(envelope["ce-source"]),
+        id=_needed(subject, told, "ce-id"),
+        source=parse_source(_needed(subject, told, "ce-source")),
         project=place.project,
         body=_body(spec, version, body),
-        time=envelope.instant("ce-time"),
-        recorded=envelope.instant("ce-recordedtime", "ce-time"),
-        correlation=envelope.get("ce-correlationid"),
-        causation=envelope.get("ce-causationid"),
-        traceparent=envelope.get("traceparent") or envelope.get("ce-traceparent"),
+        time=_time(subject, "ce-time", time),
+        recorded=_time(subject, "ce-recordedtime", told.get("ce-recordedtime") or time),
+        correlation=told.get("ce-correlationid"),
+        causation=told.get("ce-causationid"),
+        traceparent=told.get("traceparent") or told.get("ce-traceparent"),
     )
     _check_speaker(spec, event)
     if spec.earlier_keys.get(version, spec.key_of)(event.body) != place.key:
@@ -120,40 +121,46 @@ def decode_recorded(
     return Recorded(event=event, seq=seq, stored_at=stored_at, body_sha256=hashlib.sha256(body).hexdigest())
 
 
-class _Attributes:
-    """Envelope attributes of one message, percent-decoded, with bounds on their size."""
+_READ = (
+    "ce-specversion",
+    "ce-type",
+    "ce-id",
+    "ce-source",
+    "ce-time",
+    "ce-recordedtime",
+    "ce-correlationid",
+    "ce-causationid",
+    "ce-traceparent",
+    "traceparent",
+)
 
-    def __init__(self, subject: str, headers: Mapping[str, str]) -> None:
-        self._subject = subject
-        self._headers = headers
 
-    def get(self, name: str) -> str | None:
-        value = self._headers.get(name)
-        if value is None:
-            return None
-        if len(value) > MAX_HEADER:
-            msg = f"message on {self._subject}: header {name} has {len(value)} characters, at most {MAX_HEADER} are allowed"
-            raise EnvelopeMismatchError(msg)
-        return unquote(value) if "%" in value else value
+def _attributes(subject: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """Envelope attributes of one message, percent-decoded, with a bound on their size; empty ones are left out."""
+    found = {name: value for name in _READ if (value := headers.get(name))}
+    if len(text := "".join(found.values())) > MAX_HEADER:
+        for name, value in found.items():
+            if len(value) > MAX_HEADER:
+                msg = (
+                    f"message on {subject}: header {name} has {len(value)} characters, at most {MAX_HEADER} are allowed"
+                )
+                raise EnvelopeMismatchError(msg)
+    return {name: unquote(value) for name, value in found.items()} if "%" in text else found
 
-    def __getitem__(self, name: str) -> str:
-        value = self.get(name)
-        if not value:
-            msg = f"message on {self._subject}: header {name} is missing; Forebay reads CloudEvents 1.0 in binary mode"
-            raise EnvelopeMismatchError(msg)
-        return value
 
-    def instant(self, *names: str) -> datetime:
-        text = ""
-        for name in names:
-            if value := self.get(name):
-                text = value
-                break
-        found = _instant(text)
-        if found is None:
-            msg = f"message on {self._subject}: header {names[0]} is {text!r}, expected an RFC 3339 time with a zone"
-            raise EnvelopeMismatchError(msg)
-        return found
+def _needed(subject: str, told: Mapping[str, str], name: str) -> str:
+    if name not in told:
+        msg = f"message on {subject}: header {name} is missing; Forebay reads CloudEvents 1.0 in binary mode"
+        raise EnvelopeMismatchError(msg)
+    return told[name]
+
+
+def _time(subject: str, name: str, text: str) -> datetime:
+    found = _instant(text)
+    if found is None:
+        msg = f"message on {subject}: header {name} is {text!r}, expected an RFC 3339 time with a zone"
+        raise EnvelopeMismatchError(msg)
+    return found
 
 
 def _instant(text: str) -> datetime | None:

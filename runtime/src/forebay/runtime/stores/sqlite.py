@@ -155,7 +155,7 @@ class SqliteStore:
     def get_now(self, kind: str, key: str) -> bytes | None:
         try:
             if self._runs is not None:
-                return self._runs.get(kind, (key,)).get(key)
+                return self._runs.one(kind, key)
             row = self._db.execute("SELECT body FROM documents WHERE kind = ? AND key = ?", (kind, key)).fetchone()
         except sqlite3.Error as error:
             raise NotNow from error

@@ -53,7 +53,6 @@ from forebay.runtime.state import Fold
 
 FOLD_VERSION = 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_US = timedelta(microseconds=1)
 SKEW_LIMIT = timedelta(minutes=5)
 """A sender's clock this far ahead of the stream's is said aloud; behind is only a late delivery."""
 
@@ -68,10 +67,11 @@ def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
         return
     event, project = recorded.identity, recorded.project
     time = recorded.event.time.astimezone(UTC)
+    seen = Seen(event, recorded.seq, _microseconds(recorded.stored_at))
     statements = say(body)
     for node_id, values, parents in statements:
         fact = Fact(event, body.event, time, values, parents)
-        _add(fold, project, node_id, fact, recorded)
+        _add(fold, project, node_id, fact, seen)
         for parent in parents:
             _link(fold, project, node_id, parent)
     if time - recorded.stored_at > SKEW_LIMIT:
@@ -87,13 +87,18 @@ def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
         _count_names(fold, recorded)
 
 
-def _add(fold: Fold, project: str, node_id: str, fact: Fact, recorded: Recorded[EventBody]) -> None:
+def _microseconds(moment: datetime) -> int:
+    """Since the epoch; in whole numbers, because a float would round."""
+    since = moment - _EPOCH
+    return (86_400 * since.days + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _add(fold: Fold, project: str, node_id: str, fact: Fact, seen: Seen) -> None:
     key = f"{project}/{node_id}"
     node = fold.get(Node, key)
-    seq, stored_us = recorded.seq, (recorded.stored_at - _EPOCH) // _US
     if node is None:
         fold.put(Node(project=project, id=node_id, facts=(fact,)))
-        fold.put(Arrival(project=project, id=node_id, seq=seq, event=fact.event, stored_us=stored_us))
+        fold.put(Arrival(project=project, id=node_id, seq=seen.seq, event=seen.event, stored_us=seen.stored_us))
         return
     facts = node.facts
     if fact in facts:
@@ -101,8 +106,7 @@ def _add(fold: Fold, project: str, node_id: str, fact: Fact, recorded: Recorded[
     fold.put(msgspec.structs.replace(node, facts=sorted_facts((*facts, fact))))
     arrival = fold.get(Arrival, key)
     if arrival is not None:
-        later = (*arrival.later, Seen(fact.event, seq, stored_us))
-        fold.put(msgspec.structs.replace(arrival, later=later))
+        fold.put(msgspec.structs.replace(arrival, later=(*arrival.later, seen)))
 
 
 _FACET = 200

@@ -167,16 +167,17 @@ def _grow(walk: _Walk, branch: _Branch, below: list[_Child]) -> list[_Branch]:
     """Add the children of one node. A save that led to nothing is counted, not drawn."""
     grown: list[_Branch] = []
     for child, kind, extra in below:
-        known = child in walk.reached
-        if not known and len(walk.reached) - walk.idle >= walk.nodes:
-            walk.cut = True
-            break
-        brief = walk.reached[child] if known else {"id": child, "kind": kind, **extra}
-        walk.reached[child] = brief
-        if kind == CHECKPOINT and not known and child not in walk.below:
-            branch.idle += 1
-            walk.idle += 1
-            continue
+        brief = walk.reached.get(child)
+        known = brief is not None
+        if brief is None:
+            if len(walk.reached) - walk.idle >= walk.nodes:
+                walk.cut = True
+                break
+            brief = walk.reached[child] = {"id": child, "kind": kind, **extra}
+            if kind == CHECKPOINT and child not in walk.below:
+                branch.idle += 1
+                walk.idle += 1
+                continue
         place: list[dict[str, Any]] | None = None
         if branch.drawn is not None and walk.drawn < DRAWN:
             walk.drawn += 1
@@ -258,7 +259,7 @@ def _via(walk: _Walk, child: str, parent: str) -> dict[str, Any] | None:
 
 def _live(walk: _Walk) -> list[dict[str, Any]]:
     """Channels that point at a model version that was reached."""
-    versions = {name_and_number(node_id) for node_id in walk.reached if type_of(node_id) == MODEL}
+    versions = {name_and_number(one["id"]) for one in walk.reached.values() if one["kind"] == MODEL}
     found: list[dict[str, Any]] = []
     for model in sorted({name for name, _ in versions}):
         for channel in CHANNELS:

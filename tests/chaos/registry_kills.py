@@ -192,7 +192,7 @@ async def main() -> int:
         if options.mongo:
             async with mongo_url(folder / "mongo") as url:
                 outcome = await kill_and_compare(
-                    folder, {"FOREBAY_STORE_URL": url}, kills=options.kills, seed=options.seed, first=60, pause_s=0.2
+                    folder, {"FOREBAY_STORE_URL": url}, kills=options.kills, seed=options.seed, first=60, pause_s=1.0
                 )
         else:
             store = {"FOREBAY_STORE": str(folder / "state.sqlite")}

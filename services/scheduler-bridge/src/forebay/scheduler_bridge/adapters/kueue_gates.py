@@ -24,6 +24,8 @@ PROBE_S = 15.0
 """How long Kueue may take to say something about the probe."""
 FRESH_S = 600.0
 """How long an answer counts: Kueue may be installed or configured anew."""
+SILENT_S = 30.0
+"""How long silence counts: Kueue may only be starting."""
 LOOK_S = 0.2
 PROBE = "forebay-gate-probe"
 """One name, so that a probe which a crash left behind is found."""
@@ -42,17 +44,18 @@ class KueueGates:
         """`annotation` only when Kueue has been seen to honour it."""
         async with self._lock:
             if self._known is None or time.monotonic() > self._until:
-                self._known = await self._find(namespace, queue)
-                self._until = time.monotonic() + FRESH_S
+                self._known, lasts = await self._find(namespace, queue)
+                self._until = time.monotonic() + lasts
                 _log.info("gate of the cluster: %s", self._known)
             return self._known
 
-    async def _find(self, namespace: str, queue: str) -> GateKind:
+    async def _find(self, namespace: str, queue: str) -> tuple[GateKind, float]:
+        """The gate, and for how many seconds that is known."""
         try:
             await self._api.get(KUEUE)
         except ApiRefusedError as error:
             if error.status == 404:
-                return "suspend"
+                return "suspend", FRESH_S
             raise ApiSilentError(str(error)) from error
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         await self._remove(f"{path}/{PROBE}")
@@ -72,7 +75,7 @@ class KueueGates:
                 KUEUE_GATED_BY,
                 "it admitted the probe" if answer is False else f"it said nothing within {PROBE_S:g} s",
             )
-        return "annotation" if answer else "label"
+        return "annotation" if answer else "label", SILENT_S if answer is None else FRESH_S
 
     async def _remove(self, path: str) -> None:
         with contextlib.suppress(ApiRefusedError, ApiSilentError):

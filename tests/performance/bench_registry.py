@@ -39,6 +39,7 @@ from nats.aio.client import Client as NatsClient
 from tests.performance.figures import Figure
 from tests.performance.models_of_dataset import models_of_dataset
 from tests.performance.plain_lineage import PlainLineage
+from tests.performance.progress import Progress, say_peak
 from tests.performance.registry_history import PROJECT, History, Made, Size, batches, event_of
 from tests.servers.nats import NatsServer, nats_server
 
@@ -56,12 +57,12 @@ async def folds(spool: Path, folder: Path, messages: int) -> tuple[PlainLineage,
     """Events per second from the same file of messages, ours and the plain one, by wall and by processor."""
     plain = PlainLineage(folder / "plain.sqlite")
     began, cpu = time.perf_counter(), time.process_time()
-    assert await plain.fold(batches(spool)) == messages
+    assert await plain.fold(batches(spool), Progress("baseline", messages)) == messages
     plain_wall, plain_cpu = time.perf_counter() - began, time.process_time() - cpu
     resident = psutil.Process().memory_info().rss
     path = folder / "registry.sqlite"
     cpu = time.process_time()
-    result = await rebuild(definition(), batches(spool), path)
+    result = await rebuild(definition(), batches(spool), path, progress=Progress("rebuilding", messages))
     assert (result.events, result.parked) == (messages, 0), result
     ours_cpu = time.process_time() - cpu
     figure("rebuild-sqlite", messages / result.seconds, "events/s", CTE, messages / plain_wall)
@@ -211,11 +212,17 @@ async def bench(scale: float) -> None:
         plain.close()
         await models_of_dataset(folder / "small")
         await live_lag(folder / "live")
+        say_peak()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=0.1, help="1: 100,000 episodes and 200,000 checkpoints")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=0.1,
+        help="1: 100,000 episodes and 200,000 checkpoints; 10 takes some 20 GB of disk",
+    )
     asyncio.run(bench(parser.parse_args().scale))
 
 

@@ -7,7 +7,7 @@ edge, no contradictions, no windows, no repeated ids. An edge for each episode o
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from forebay.contracts.v1 import datasets, episodes, jobs, models
 from forebay.runtime.log import LogMessage
 
 _SCHEMA = """
-PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
+PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-262144;
 CREATE TABLE edges (above TEXT NOT NULL, below TEXT NOT NULL, PRIMARY KEY (above, below)) WITHOUT ROWID;
 CREATE INDEX upwards ON edges (below, above);
 CREATE TABLE evaluated (model TEXT PRIMARY KEY);
@@ -41,7 +41,9 @@ class PlainLineage:
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.executescript(_SCHEMA)
 
-    async def fold(self, log: AsyncIterator[Sequence[LogMessage]]) -> int:
+    async def fold(
+        self, log: AsyncIterator[Sequence[LogMessage]], progress: Callable[[int], None] | None = None
+    ) -> int:
         """Every event decoded, its edges written, a transaction per batch."""
         count = 0
         async for batch in log:
@@ -55,6 +57,8 @@ class PlainLineage:
                     )
             self._db.execute("COMMIT")
             count += len(batch)
+            if progress is not None:
+                progress(count)
         return count
 
     def impact(self, node: str) -> list[str]:

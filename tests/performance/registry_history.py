@@ -24,6 +24,8 @@ from forebay.contracts.reasons import Reason
 from forebay.contracts.v1 import datasets, episodes, jobs, models
 from forebay.runtime.log import LogMessage
 
+from tests.performance.progress import Progress
+
 PROJECT = "arm-lab"
 EPISODES_OF_UPLOAD, VERSIONS_OF_DATASET = 50, 10
 SAVES, MODELS = 40, 2
@@ -44,6 +46,11 @@ class Size:
     @property
     def jobs(self) -> int:
         return max(10, int(5000 * self.scale))
+
+    @property
+    def messages(self) -> int:
+        of_version, of_job = 2 * EPISODES_OF_UPLOAD + 2, 2 * SAVES + 2 * MODELS + 5
+        return self.versions * of_version + self.jobs * of_job
 
 
 @dataclass(slots=True)
@@ -206,6 +213,7 @@ class History:
 
     def spool(self, path: Path) -> Made:
         """Write every event as the log would hold it."""
+        progress = Progress("generating", self._size.messages)
         with path.open("wb") as file:
             for number, body in enumerate(self.bodies()):
                 message = encode(event_of(number, body))
@@ -213,6 +221,7 @@ class History:
                 file.write(len(packed).to_bytes(4, "big"))
                 file.write(packed)
                 self.made.messages = number + 1
+                progress(number)
         return self.made
 
 

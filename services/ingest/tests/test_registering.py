@@ -146,6 +146,22 @@ async def test_a_snapshot_of_hugging_face_is_pinned_by_its_blobs(place: Place, t
     assert (Path(version.root) / FIRST_VIDEO).readlink().parent.name == "blobs"
 
 
+async def test_single_episodes_stay_with_their_owner(place: Place, tmp_path: Path) -> None:
+    """Leaving one out, or withdrawing it, is refused: the way is said (at the source, or by an upload), nothing happens."""
+    _ask(place, lerobot.build(tmp_path / "source"))
+    await place.work()
+    events = len(place.log.records)
+    for command, args in (
+        (version_commands.derive, {"dataset": DATASET, "exclude": ["0"], "reason": "blurred"}),
+        (version_commands.withdraw, {"episode": "ep-0", "reason": "a person asked for it"}),
+    ):
+        with pytest.raises(Refused) as refused:
+            place.log.command(command(place.log.state, NothingPending(), request(args, "r-2")))
+        assert "register again" in refused.value.next_action
+        assert "upload the folder" in refused.value.next_action
+    assert len(place.log.records) == events
+
+
 class TestChanges:
     async def _registered(self, place: Place, tmp_path: Path) -> Path:
         source = lerobot.build(tmp_path / "source")

@@ -39,7 +39,7 @@ def derive(state: State, pending: Pending, request: Request) -> Outcome:  # noqa
         raise Refused(
             "not-ours",
             f"v{base.number} of {dataset.name} was registered where it lies, so its episodes cannot be left out one by one",
-            "upload the folder, then derive from that version",
+            "take them out at the source and register again, or upload the folder and derive from that version",
         )
     dropped = _dropped(request, dataset, base, there)
     withdrawn = [episode for episode in there if episode.withdrawn is not None]
@@ -218,7 +218,10 @@ def withdraw(state: State, pending: Pending, request: Request) -> Outcome:  # no
     wanted = str(request.args.get("episode", ""))
     episode = state.get(Episode, place(request.project, wanted))
     if episode is None:
-        hint = "forebay dataset show lists versions; episodes.json in a version's folder lists its episodes"
+        hint = (
+            "forebay dataset show lists versions; episodes.json in a version's folder lists its episodes. One of data that was"
+            " registered where it lies cannot be withdrawn by itself: take it out there and register again, or upload the folder"
+        )
         raise Refused("episode-unknown", f"no episode {wanted!r} in project {request.project}", hint)
     reason = _needed_reason(request)
     versions = state.find(Version, "dataset_key", place(request.project, episode.dataset))

@@ -259,6 +259,35 @@ def test_a_pod_that_went_unseen_is_not_said_to_have_been_deleted_by_somebody(
     assert "between 2026-01-10 08:00:00 and 2026-01-10 09:00:00 UTC" in ending.message
 
 
+def test_what_is_free_on_a_node_is_not_guessed_from_ones_own_pods() -> None:
+    """Other jobs' pods are not among a job's facts; the size of the nodes is, and that one is enough for "never"."""
+    world = Cluster()
+    job = submitted(world)
+    admitted(world, job)
+    made = world.stamp(1)
+    said = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    blocked = condition("PodScheduled", "False", reason="Unschedulable", message=said)
+    item = pod(job, "p1", made, conditions=[blocked])
+    item["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "5"}}
+    world.see(job, item)
+    taken = pod(job, "p0", made, node="n1", **running(made))
+    taken["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "5"}}
+    world.see(job, taken)
+    status = {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [condition("Ready")]}
+    world.see(job, {"kind": "Node", "metadata": {"name": "n1", "uid": "n1"}, "status": status})
+    assert "free on each of 1 nodes that have as many" in why(world, job)[2]
+    world.see(
+        job,
+        {
+            "kind": "Node",
+            "metadata": {"name": "n1", "uid": "n1"},
+            "status": {**status, "allocatable": {"nvidia.com/gpu": "2"}},
+        },
+    )
+    verdict = world.ask("why", job=job)["verdict"]
+    assert (verdict["fits"], verdict["cause"], verdict["have"]) == ("never", "NeverFits", "2 on the largest node")
+
+
 def test_every_state_of_an_object_is_said_once() -> None:
     """The same state seen again by a watch that was cut is no second event."""
     world = Cluster()

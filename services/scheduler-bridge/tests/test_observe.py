@@ -242,3 +242,28 @@ async def test_a_healthy_node_is_a_fact_of_a_job_when_its_taints_repel_it(*, nod
         return any("Node/n1" in item for item in items)
 
     await facts(world, stage, until=both)
+
+
+async def test_nodes_of_a_small_cluster_are_facts_of_a_job_that_none_has_room_for() -> None:
+    """Only with all of them can it be said that a request fits none; a node that grows is said again."""
+    world = Cluster()
+    job, stage = scene(world)
+
+    def node(gpus: str) -> dict[str, Any]:
+        status = {"allocatable": {"nvidia.com/gpu": gpus}, "conditions": [condition("Ready", "True")]}
+        return {"kind": "Node", "metadata": {"name": "n1", "uid": "n1"}, "status": status}
+
+    said = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    blocked = condition("PodScheduled", "False", reason="Unschedulable", message=said)
+    stage.bring(Put(numbered(pod(job, "p1", "2026-01-10T08:00:02Z", conditions=[blocked]), 4)), "Pod")
+    stage.bring(Listed([numbered(node("2"), 3)]), "Node")
+    brought: list[str] = []
+
+    def twice(items: list[str]) -> bool:
+        nodes = [item for item in items if "Node/n1" in item]
+        if nodes and not brought:
+            brought.append("larger")
+            stage.bring(Put(numbered(node("8"), 9)), "Node")
+        return len(nodes) == 2
+
+    await facts(world, stage, until=twice)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from forebay.scheduler_bridge.domain.cluster.tainted import TaintedNodes
+from forebay.scheduler_bridge.domain.cluster.nodes import TaintedNodes, as_a_whole
 from forebay.scheduler_bridge.domain.kubernetes.taints import Taint, taints_of, tolerates
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause
 
@@ -141,6 +141,15 @@ def test_a_thousand_nodes_with_one_taint_are_two_examples() -> None:
     nodes.drop("n000")
     assert nodes.put(tainted("n001")) is False
     assert list(nodes.repelling(repelled(1000))) == ["own", "n002", "n003"]
+
+
+def test_only_a_small_cluster_that_does_not_grow_is_known_as_a_whole() -> None:
+    """Elsewhere a larger node may be added, and "never" would be wrong."""
+    own = {name: node(name) for name in "abc"}
+    assert len(as_a_whole(own)) == 3
+    assert as_a_whole({**own, "d": {**node("d"), "spec": {"providerID": "aws:///eu-1a/i-1"}}}) == []
+    assert len(as_a_whole({**own, "d": {**node("d"), "spec": {"providerID": "k3s://d"}}})) == 4
+    assert as_a_whole({str(number): node(str(number)) for number in range(11)}) == []
 
 
 def test_a_node_without_spec_has_no_taints() -> None:

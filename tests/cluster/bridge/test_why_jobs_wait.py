@@ -89,14 +89,17 @@ async def test_more_than_the_queue_can_ever_give(bridge: Bridge) -> None:
 
 
 async def test_gpus_that_no_node_has(bridge: Bridge, queues: Queues, cluster: TestCluster) -> None:
-    """Quota allows it, the nodes do not."""
-    job = await bridge.submit("gpus", "true", resources={"cpu": "10m", "memory": "32Mi", "gpus": 4})
+    """Quota allows it, the nodes do not: with every node of a small cluster on record it is known that it never fits."""
     await cluster.set_gpus(2)
     try:
-        verdict = await bridge.cause(job, "GpuShortage")
-        assert verdict["layer"] == "node"
+        job = await bridge.submit("gpus", "true", resources={"cpu": "10m", "memory": "32Mi", "gpus": 4})
+        found = await bridge.until(job, lambda answer: answer["verdict"]["fits"] == "never", "it never fits")
+        assert found["verdict"]["layer"] == "node"
+        assert found["verdict"]["need"] == f"{cluster.gpu}=4"
+        assert found["verdict"]["have"].startswith("2 on ")
     finally:
         await cluster.set_gpus(8)
+    await bridge.until(job, state_is("SUCCEEDED"), "it runs when the node has more")
 
 
 async def test_a_selector_that_no_node_has(bridge: Bridge) -> None:

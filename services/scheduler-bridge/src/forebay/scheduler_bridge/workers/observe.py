@@ -23,6 +23,7 @@ from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen
 from forebay.scheduler_bridge.domain.adopt import Adoption, AnotherJobError, submission
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
 from forebay.scheduler_bridge.domain.cluster.facts import fact_of, has_finished, is_over, is_troubled, unseen
+from forebay.scheduler_bridge.domain.cluster.nodes import FEW, TaintedNodes, as_a_whole, is_short
 from forebay.scheduler_bridge.domain.cluster.objects import (
     COLLECTIONS,
     PENDING,
@@ -33,9 +34,8 @@ from forebay.scheduler_bridge.domain.cluster.objects import (
     owner_uids,
     trim,
 )
-from forebay.scheduler_bridge.domain.cluster.tainted import TaintedNodes
 from forebay.scheduler_bridge.domain.documents import Job, place
-from forebay.scheduler_bridge.domain.kubernetes.facts import uid_of
+from forebay.scheduler_bridge.domain.kubernetes.facts import part, uid_of
 from forebay.scheduler_bridge.domain.kubernetes.taints import is_repelled, taints_of
 
 _log = logging.getLogger(__name__)
@@ -85,8 +85,9 @@ class Observer:
         self._adoptions: dict[str, Adoption] = {}
         """uid of a Job that somebody applied -> the job that it is to become"""
         self._tainted = TaintedNodes()
-        self._repelled: dict[str, tuple[Owner, Json]] = {}
-        """uid of a pod that no node takes because of taints"""
+        self._nodes: dict[str, Json] = {}
+        self._refused: dict[str, tuple[Owner, Json]] = {}
+        """uid of a pod that no node takes, because of taints or for lack of room"""
         self._orphans: dict[str, dict[str, Json]] = {}
         """Workloads, pods and events that came before what they belong to; by uid of that, then by their own"""
         self._said: dict[tuple[str, str, str], str] = {}
@@ -163,6 +164,8 @@ class Observer:
         for item in objects:
             await self._take(item, gone=False)
         self._was_listed(collection)
+        if collection.kind == "Node":
+            await self._take_again()
         if collection.kind not in LIVED:
             return
         await self._jobs_listed.wait()  # how a job ended says more about its pods than that they are gone
@@ -199,7 +202,7 @@ class Observer:
         await self._offers.put((owner, item, gone, ""))
         if gone:
             self._owners.pop(uid, None)
-            self._repelled.pop(uid, None)
+            self._refused.pop(uid, None)
             return
         if item["kind"] == PENDING:
             return  # nothing belongs to a place in a queue
@@ -208,7 +211,7 @@ class Observer:
             near = self._around.get(place_)
             if near is not None and is_troubled(near):
                 await self._offers.put((owner, near, False, ""))
-        await self._take_repelled(owner, item)
+        await self._take_refused(owner, item)
         await self._take_orphans(uid, owner)
 
     def _keep_latest(self, item: Json, *, gone: bool) -> None:
@@ -261,16 +264,23 @@ class Observer:
         elif involved.get("kind") in LIVED:
             self._adopt_later(item, (uid,))
 
-    async def _take_repelled(self, owner: Owner, item: Json) -> None:
-        """Nodes whose taints keep a pod away go on record for its job: the scheduler only counts them."""
-        if item["kind"] != "Pod" or not is_repelled(item):
-            self._repelled.pop(uid_of(item), None)
+    async def _take_refused(self, owner: Owner, item: Json) -> None:
+        """Nodes that explain why none takes a pod go on record for its job: the scheduler only counts them."""
+        if item["kind"] != "Pod":
             return
-        self._repelled[uid_of(item)] = (owner, item)
-        for name in self._tainted.repelling(item):
-            place_ = ("Node", "", name)
-            self._use(owner, place_)
-            await self._offers.put((owner, self._around[place_], False, ""))
+        self._refused.pop(uid_of(item), None)
+        if part(item, "spec", "nodeName"):
+            return
+        repelled, short = is_repelled(item), is_short(item)
+        if not repelled and not short:
+            return
+        self._refused[uid_of(item)] = (owner, item)
+        named = list(self._tainted.repelling(item)) if repelled else []
+        if short and "Node" in self._listed:
+            named += [str(node["metadata"]["name"]) for node in as_a_whole(self._nodes)]
+        for name in named:
+            self._use(owner, ("Node", "", name))
+            await self._offers.put((owner, self._nodes[name], False, ""))
 
     async def _take_around(self, item: Json, *, gone: bool) -> None:
         metadata = item["metadata"]
@@ -280,16 +290,27 @@ class Observer:
         if gone:
             del self._around[place_]
         notable = gone or is_troubled(item) or (before is not None and is_troubled(before))
-        if notable or (before is not None and list(taints_of(before)) != list(taints_of(item))):
+        if notable or (before is not None and _another_place(before, item)):
             for owner in sorted(self._used.get(place_, ())):
                 await self._offers.put((owner, item, gone, ""))
-        if item["kind"] != "Node":
-            return
+        if item["kind"] == "Node":
+            await self._take_node(item, gone=gone)
+
+    async def _take_node(self, item: Json, *, gone: bool) -> None:
+        """One more node or one more taint may be why a pod is not taken."""
+        name = str(item["metadata"].get("name"))
         if gone:
-            self._tainted.drop(place_[2])
-        elif self._tainted.put(item):
-            for owner, pod in list(self._repelled.values()):
-                await self._take_repelled(owner, pod)
+            self._tainted.drop(name)
+            self._nodes.pop(name, None)
+            return
+        fresh = self._tainted.put(item) or (name not in self._nodes and len(self._nodes) < FEW)
+        self._nodes[name] = item
+        if fresh:
+            await self._take_again()
+
+    async def _take_again(self) -> None:
+        for owner, pod in list(self._refused.values()):
+            await self._take_refused(owner, pod)
 
     def _surroundings(self, item: Json) -> Iterator[tuple[str, str, str]]:
         """Nodes, queues and claims that an object depends on while it is not over."""
@@ -355,6 +376,14 @@ async def _take_over(found: Adoption, company: Company) -> None:
         return
     if emit is not None and not found.ended:
         await company.settle(emit)
+
+
+def _another_place(before: Json, item: Json) -> bool:
+    """What a node has to give, or whom it repels, is not what it was."""
+    if item["kind"] != "Node":
+        return False
+    sizes = [part(one, "status", "allocatable") for one in (before, item)]
+    return sizes[0] != sizes[1] or list(taints_of(before)) != list(taints_of(item))
 
 
 def _live(state: State, kind: str) -> list[ClusterObject]:

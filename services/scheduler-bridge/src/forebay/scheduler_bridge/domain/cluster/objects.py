@@ -181,12 +181,12 @@ def _event(item: Mapping[str, Any]) -> Json:
 
 def _node(item: Mapping[str, Any]) -> Json:
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    kept = _pick(status, ("allocatable",))
+    kept = _pick(status, ("allocatable", "capacity"))
     kept["conditions"] = [
         _pick(one, ("type", "status", "reason", "message", "lastTransitionTime"))
         for one in status.get("conditions") or ()
     ]
-    return {"spec": _pick(spec, ("taints", "unschedulable")), "status": kept}
+    return {"spec": _pick(spec, ("taints", "unschedulable", "providerID")), "status": kept}
 
 
 def _queue(item: Mapping[str, Any]) -> Json:

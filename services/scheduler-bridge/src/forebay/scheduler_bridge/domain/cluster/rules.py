@@ -32,7 +32,8 @@ class ClusterSituation(Situation):
         job = self.job
         if not self.objects or (job.gate != "open" and not job.attempts):
             return None
-        return diagnose(facts_from_objects([item.object for item in self.objects]), self.now)
+        facts = facts_from_objects([item.object for item in self.objects], of_one_job=True)
+        return diagnose(facts, self.now)
 
 
 def _diagnosis(situation: Situation) -> Diagnosis | None:

@@ -154,8 +154,11 @@ def owns(owner: Object, owned: Object) -> bool:
     return name_of(owner) in {labels.get("job-name"), labels.get("batch.kubernetes.io/job-name")}
 
 
-def facts_from_objects(objects: Iterable[object]) -> Facts:
-    """Facts from anything that the API hands out. What is no object is left out."""
+def facts_from_objects(objects: Iterable[object], *, of_one_job: bool = False) -> Facts:
+    """Facts from anything that the API hands out. What is no object is left out.
+
+    `of_one_job`: other jobs' pods are not among them, so what is free on a node is not known.
+    """
     kept: dict[tuple[str, str, str], Object] = {}
     positions: dict[str, int] = {}
     refusals: list[Object] = []
@@ -191,7 +194,7 @@ def facts_from_objects(objects: Iterable[object]) -> Facts:
         said_of=_grouped((event.name, event) for event in said),
         children=_grouped((owner, one) for found in by_kind.values() for one in found for owner in owner_names(one)),
         held=held,
-        all_nodes_known=known,
+        all_nodes_known=known and not of_one_job,
     )
 
 

@@ -1,19 +1,25 @@
-"""Which nodes of a cluster may explain why taints repel a pod: one or two for each taint, not a thousand. Pure but for itself.
+"""Which nodes of a cluster go on record for a pod that none of them takes: what explains it, not a thousand.
 
-Kept by `workers/observe.py`, so that the facts of a job name the taints that the
-scheduler only counts.
+Kept by `workers/observe.py`. The scheduler counts nodes and names none: examples tell
+which taints there are, and all nodes of a small cluster whether one is large enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from forebay.scheduler_bridge.domain.cluster.objects import Json
+from forebay.scheduler_bridge.domain.kubernetes.facts import condition, text_at
+from forebay.scheduler_bridge.domain.kubernetes.histogram import Kind, parse
 from forebay.scheduler_bridge.domain.kubernetes.taints import Taint, taints_of, tolerates
 
 EXAMPLES = 2
 """Nodes per taint that go on record."""
 MOST = 10
+FEW = 10
+"""A cluster of so many nodes is written down as a whole."""
+_FIXED = frozenset({"", "k3s", "rke2", "kind", "metal3", "microk8s", "talos", "tinkerbell"})
+"""Makers of nodes, as a node's providerID begins, that add none by themselves."""
 
 
 class TaintedNodes:
@@ -46,3 +52,18 @@ class TaintedNodes:
             if not tolerates(pod, taint):
                 found |= dict.fromkeys(sorted(names)[:EXAMPLES])
         yield from list(found)[:MOST]
+
+
+def as_a_whole(nodes: Mapping[str, Json]) -> list[Json]:
+    """Every node of a small cluster that does not grow by itself: only there "larger than any node" can be proven."""
+    if len(nodes) > FEW:
+        return []
+    makers = {text_at(node, "spec", "providerID").partition(":")[0] for node in nodes.values()}
+    return list(nodes.values()) if makers <= _FIXED else []
+
+
+def is_short(pod: Json) -> bool:
+    """No node has room for the pod, by the scheduler's word."""
+    said = condition(pod, "PodScheduled")
+    histogram = parse(text_at(said, "message")) if said is not None else None
+    return histogram is not None and any(reason.kind in {Kind.GPU, Kind.COMPUTE} for reason in histogram.reasons)

@@ -217,10 +217,9 @@ class _Run:
 
     async def _complete(self, found: Json) -> None:
         """The Job's other objects belong to it and go with it; one that is there already is left as it is."""
-        if self._job.terminal is not None:
-            return
-        rest = [] if self._job.applied else render(self._submission, self._pins(), self._site)[1:]
-        for item in rest:
+        if self._job.terminal is not None or self._job.applied or (self._submission.spec.nodes or 1) == 1:
+            return  # one pod needs nothing beside its Job
+        for item in render(self._submission, self._pins(), self._site)[1:]:
             path = f"/api/v1/namespaces/{self._namespace}/{_PLURALS[item['kind']]}"
             whole = owned(item, str(found["metadata"]["uid"]), str(found["metadata"]["name"]))
             reply = await self._reply(self._api.post(path, whole))

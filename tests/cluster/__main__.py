@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
             if reasons := machine.reasons():
                 raise CannotRun(reasons)
             machine.ready(_say)
-            build.build(_say)
+            build.build(_say, *build.OPTIONAL)
         except (Refused, Unreachable) as failure:
             _say(f"{failure.message}\n{failure.next_action}")
             return 1

@@ -58,6 +58,7 @@ def test_holds_what_was_written_last(db: sqlite3.Connection, tmp_path: Path, see
 
 def test_leaves_no_file_behind(db: sqlite3.Connection, tmp_path: Path) -> None:
     """The runs are of no use once everything stands in the table."""
+    (tmp_path / "state.sqlite.runs").write_bytes(b"what a killed process left")
     runs = SortedRuns(db, tmp_path / "state.sqlite.runs", run=1)
     runs.change(WriteBatch(puts=[Put("node", "a", b"1")]))
     runs.spill()

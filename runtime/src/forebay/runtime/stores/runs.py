@@ -53,6 +53,7 @@ class SortedRuns:
         """(table, size class), oldest first; sizes never grow towards the newer ones."""
         self._numbers = count()
         self._filter = _Filter(_FILTER_BITS)
+        path.unlink(missing_ok=True)  # what a process left that was killed
         db.execute("ATTACH ? AS runs", (str(path),))
         db.executescript(_BEGIN)
 

@@ -384,3 +384,45 @@ def test_scheduling_gates_are_named() -> None:
     theirs["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}, {"name": "x.io/network"}]
     assert judged(ours).layer is Layer.QUOTA
     assert (judged(theirs).layer, judged(theirs).need) == (Layer.ADMISSION_CHECK, "x.io/network")
+
+
+def with_devices(name: str, works: str, built: str, **labels: str) -> Json:
+    """A node of whose devices only some are offered."""
+    made = node(name, works)
+    made["metadata"]["labels"] = labels
+    made["status"]["capacity"] = {"nvidia.com/gpu": built}
+    return made
+
+
+def test_devices_that_are_out_of_order_are_not_never() -> None:
+    """A device plugin that does not run hides GPUs: the pod fits when it is back, and the numbers say so."""
+    down = judged(pod(**unscheduled(FULL)), with_devices("a", "0", "8"), with_devices("b", "0", "8"))
+    assert (down.fits, down.reason) == ("unknown", Reason.GPU_SHORTAGE)
+    assert "offers 0 of its 8" in down.sentence
+    none: Json = {"kind": "Node", "metadata": {"name": "c"}, "status": {"allocatable": {"cpu": "8"}}}
+    nowhere = judged(pod(**unscheduled(FULL)), none, {**none, "metadata": {"name": "d"}})
+    assert nowhere.fits == "unknown"
+    assert "no node offers" in nowhere.sentence
+
+
+def test_only_nodes_that_the_selector_allows_are_compared() -> None:
+    """A large node of another kind is no hope for a pod that may not go there."""
+    said = (
+        "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't match Pod's node affinity/selector."
+    )
+    bound = pod(gpus="4", **unscheduled(said))
+    nodes = (with_devices("a", "8", "8", kind="b200"), with_devices("b", "2", "2", kind="l40"))
+    open_to_all = judged(bound, *nodes)
+    assert (open_to_all.fits, open_to_all.have) == ("unknown", "less than 4 free on each node that could take the pod")
+    bound["spec"]["nodeSelector"] = {"kind": "l40"}
+    small = judged(bound, *nodes)
+    assert (small.fits, small.have) == ("never", "2 on the largest node that its node selector allows")
+    bound["spec"]["nodeSelector"] = {"kind": "b200"}
+    assert judged(bound, *nodes).fits == "unknown"
+
+
+def test_a_failed_job_whose_pod_was_killed_by_nobody_known() -> None:
+    """Exit 137 proves no fault of the program: the job's own count of attempts is not the reason."""
+    found = judged(job(conditions=[FAILED]), pod(node="gpu-1", phase="Failed", **ended(137)))
+    assert (found.cause, found.reason) == (Cause.OTHER, Reason.PROCESS_KILLED)
+    assert "BackoffLimitExceeded" in found.sentence

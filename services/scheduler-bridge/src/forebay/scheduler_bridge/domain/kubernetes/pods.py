@@ -355,11 +355,7 @@ def _with_numbers(facts: Facts, pod: Object, seen: Seen) -> Seen:
     if histogram is None or main is None or seen.finding.cause not in {Cause.GPU_SHORTAGE, Cause.CPU_MEM_SHORTAGE}:
         return seen
     resource = scarce(main.text, pod)
-    space = (
-        room(facts, pod, resource, histogram.nodes, " ".join(event.message for event in facts.about(pod)))
-        if resource
-        else None
-    )
+    space = room(facts, pod, resource, histogram.nodes, main.count) if resource else None
     if space is None:
         return seen
     _, others, listed = seen.finding.sentence.partition(OTHERS)

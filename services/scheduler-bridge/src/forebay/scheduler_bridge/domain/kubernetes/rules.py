@@ -131,4 +131,7 @@ def pattern(
 
 
 def _tidy(value: str) -> str:
-    return value.strip(" \"'`.,;:[]")[:200]
+    """Without the marks around it; a quote that belongs to a pair inside stays."""
+    bare = value.strip(" `'.,;:[]")
+    inside = bare.count('"') % 2 == 0 and not bare.startswith('"')
+    return (bare if inside else bare.strip('"'))[:200]

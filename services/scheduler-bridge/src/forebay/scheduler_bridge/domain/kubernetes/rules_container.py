@@ -140,7 +140,7 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
         "config-missing",
         Cause.CONFIG,
         "the pod names {name}, which does not exist",
-        r"(?P<name>(?:configmap|secret)s? \"[^\"]+\") not found",
+        r"(?P<name>(?:configmap|secret|namespace)s? \"[^\"]+\") not found",
         r"couldn't find key (?P<name>\S+ in (?:configmap|secret) \S+)",
         r"missing required configmaps:? (?P<name>.*)",
         r"(?P<name>(?:resourceclaim(?:template)?|device ?class|runtimeclass)(?:s|es)?(?:\.[\w.]+)? \"?[\w.\-/]+\"?) (?:not found|does not exist)",

@@ -70,7 +70,8 @@ ENDING_RULES: tuple[MessageRule, ...] = (
     pattern(
         "node-gone",
         Cause.NODE_LOST,
-        "its node does not answer or is gone",
+        "{place} does not answer or is gone",
+        r"no replacement for (?:an? )?(?:unhealthy|failed) node(?:\(s\))?:? (?P<place>[\w.\-]+)",
         r"node no longer exists|node (?:is |was )?(?:unresponsive|not ready|lost|gone|unreachable)|is unresponsive",
         r"kubelet stopped posting node status|node ?controller|nodenotready|nodelost|node status is now: (?:notready|nodenotready|unknown)",
         r"deleting due to NoExecute taint|marking for deletion pod|taint manager: deleting",

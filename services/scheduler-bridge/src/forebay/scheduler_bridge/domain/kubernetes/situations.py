@@ -109,11 +109,12 @@ def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
     found = [
         seen
         for pod in subject.pods
-        if (seen := pods.best(subject.facts, pod, now)) and seen.finding.cause is not Cause.OTHER
+        if (seen := pods.best(subject.facts, pod, now))
+        and (seen.finding.cause is not Cause.OTHER or seen.finding.reason is Reason.PROCESS_KILLED)
     ]
     decisive = min(found, key=lambda seen: seen.finding.weight, default=None)
     running_out = said.finding.cause is Cause.TIMEOUT
-    if decisive is None or (running_out and decisive.finding.cause in {Cause.CRASH, Cause.OOM}):
+    if decisive is None or (running_out and decisive.finding.cause in {Cause.CRASH, Cause.OOM, Cause.OTHER}):
         return said.but(sentence=f"the job failed: {said.finding.sentence} ({text_at(badly, 'reason')})", weight=3)
     why = "its time limit passed" if running_out else f"the job failed ({text_at(badly, 'reason')})"
     return Seen(
@@ -408,7 +409,7 @@ def _nothing_said(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
 
 
 SITUATION_RULES: tuple[SituationRule, ...] = (
-    SituationRule("job-ended", 1, _job_ended),
+    SituationRule("job-ended", 2, _job_ended),
     SituationRule("pods", 1, _pods),
     SituationRule("queue", 1, _queue),
     SituationRule("refused", 1, _refused),

@@ -231,12 +231,14 @@ class CacheKills:
         if self.outcome.origin_ratio > _ORIGIN_RATIO:
             problems.append(f"a round read {self.outcome.origin_ratio:.2f} times what it needed from the origin")
         said = await self._said()
-        for kind in (WarmRequested, CacheEvicted):
-            if said[kind] != self.outcome.rounds:
-                problems.append(f"{said[kind]} {kind.event} in {self.outcome.rounds} rounds")
-        # An eviction that was cut off may be noticed as a loss first, by the look at start.
-        if not self.outcome.rounds <= said[CacheReady] <= self.outcome.rounds + said[CacheLost]:
-            problems.append(f"{said[CacheReady]} CacheReady in {self.outcome.rounds} rounds, {said[CacheLost]} lost")
+        rounds, losses = self.outcome.rounds, said[CacheLost]
+        if said[WarmRequested] != rounds:
+            problems.append(f"{said[WarmRequested]} WarmRequested in {rounds} rounds")
+        # An eviction that was cut off may be noticed as a loss first, by the look at start; then nothing is left to evict.
+        if not rounds - losses <= said[CacheEvicted] <= rounds:
+            problems.append(f"{said[CacheEvicted]} CacheEvicted in {rounds} rounds, {losses} lost")
+        if not rounds <= said[CacheReady] <= rounds + losses:
+            problems.append(f"{said[CacheReady]} CacheReady in {rounds} rounds, {losses} lost")
         if said[CacheFailed]:
             problems.append(f"{said[CacheFailed]} CacheFailed")
         ran = await self._place.cli("rebuild", str(Part.CACHE), "--project", PROJECT, "--json")

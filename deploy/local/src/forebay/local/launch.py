@@ -19,6 +19,7 @@ from forebay.local.home import Home, Record, read_record, write_record
 from forebay.local.supervisor import lock
 
 _POLL_S = 0.1
+_ENDS_WITHIN_S = 10.0
 _DOWN_WITHIN_S = 60.0
 
 Seen = Callable[[Record], None]
@@ -79,6 +80,8 @@ def wait_until_ready(home: Home, supervisor: subprocess.Popen[bytes], *, within:
             if record.phase == "ready":
                 return record
             if record.phase == "failed":
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it has ended its children and ends itself
+                    supervisor.wait(_ENDS_WITHIN_S)
                 raise StartError(record.message, f"see {log}")
         if supervisor.poll() is not None:
             last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]

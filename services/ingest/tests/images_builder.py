@@ -24,13 +24,14 @@ Edit = Callable[[int, int, bytes], dict[str, Any] | None]
 
 
 def encode(picture: Any, codec: str = "png") -> bytes:
-    """One picture as PNG or JPEG (`mjpeg`)."""
+    """One picture as PNG, JPEG (`mjpeg`) or TIFF; one with a single plane is depth in 16 bits."""
+    form = "rgb24" if picture.ndim == 3 else "gray16le" if codec == "tiff" else "gray16be"
     target = io.BytesIO()
     with av.open(target, "w", format="image2pipe") as container:
         stream: Any = container.add_stream(codec, rate=1)
         stream.height, stream.width = picture.shape[:2]
-        stream.pix_fmt = "rgb24" if codec == "png" else "yuvj420p"
-        container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else form
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format=form)))
         container.mux(stream.encode())
     return target.getvalue()
 

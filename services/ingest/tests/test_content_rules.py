@@ -289,7 +289,6 @@ HABITS: dict[str, Callable[[Path], object]] = {
             "reward": ("float64", pa.float64(), 0.5),
         },
     ),
-    "columns that nobody declares": lambda root: add_column(root, FIRST_DATA, "debug", pa.array(range(sum(LENGTHS)))),
     "timestamps in float64": lambda root: recast(root, FIRST_DATA, "timestamp", pa.float64()),
     "no task texts in the episode table": lambda root: drop_column(root, EPISODES, "tasks"),
     "a rate that is no whole number": at_2997,
@@ -306,6 +305,16 @@ def test_habits_of_sound_datasets(name: str, tmp_path: Path) -> None:
     root = build(tmp_path)
     HABITS[name](root)
     assert inspect(root).report.breaches == ()
+
+
+def test_columns_that_nobody_declares_are_told_because_they_are_left_out(tmp_path: Path) -> None:
+    """It costs nobody anything, but what is not taken over must be known; columns of pandas' own are not worth a word."""
+    root = build(tmp_path)
+    for name in ("debug", "__index_level_0__"):
+        add_column(root, FIRST_DATA, name, pa.array(range(sum(LENGTHS))))
+    report = inspect(root).report
+    assert report.outcome == "accept"
+    assert [(b.rule.id, b.severity, b.feature) for b in report.breaches] == [("LR-STRUCT-005", "info", "debug")]
 
 
 def test_frames_at_uneven_times_are_told_as_that(tmp_path: Path) -> None:

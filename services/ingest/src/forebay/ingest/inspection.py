@@ -19,8 +19,8 @@ from forebay.ingest.adapters.dataset_folder import DatasetFolder, is_content
 from forebay.ingest.adapters.decoders import Decoders, cores
 from forebay.ingest.adapters.decoding import DataFile, Listing
 from forebay.ingest.content import Content, Tasks, check_loose_videos, read_tables
-from forebay.ingest.domain import frames, info_file, report, rules, signals, structure, video_form, whole
-from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain import frames, info_file, numbering, report, rules, signals, structure, video_form, whole
+from forebay.ingest.domain.breach import Breach, gathered, listed
 from forebay.ingest.domain.collection_request import CollectionRequest
 from forebay.ingest.domain.dataset_templates import Templates, templates_of
 from forebay.ingest.domain.path_template import PathTemplate
@@ -254,6 +254,9 @@ class _Inspector:
     def _decode(self, info: Info, template: PathTemplate) -> None:
         """Have everything decoded, rows and videos at once; what they say is looked at afterwards."""
         names = {n for n in self._folder.files if n.startswith(template.folder + "/") and n.endswith(".parquet")}
+        placed = {name for name in names if template.places(name)}
+        self._aside = sorted(names - placed) if placed and not self._loose and not lerobot_tables.is_v2(info) else []
+        names -= set(self._aside)
         names |= {name for name in (e.data_file for e in self._seen.episodes) if name in self._folder.files}
         self._data = [
             DataFile(path=self._folder.path(name), name=name, users=self._users.get(name, []))
@@ -381,8 +384,12 @@ class _Inspector:
         if not table.complete:
             return
         videos = (name for name in self._folder.files if name.startswith("videos/") and name.endswith(".mp4"))
-        self._breaches += whole.check_stray(videos, self._users)
+        shadows = (name for name in self._folder.shadows if name.startswith(("data/", "meta/", "videos/")))
+        self._breaches += whole.check_stray(videos, self._users, [*self._aside, *shadows])
         self._breaches += structure.check_orphans(self._scans, known | self._named_episodes())
+        if table.entries == len(known) and not self._unreadable:
+            place = lerobot_tables.tables_of(info)[0]
+            self._breaches += numbering.check_numbering(self._seen.episodes, listed_scans, place)
         used = {task for scan in listed_scans.values() for task in scan.tasks}
         counts = structure.Counts(
             listed=table.entries,
@@ -425,7 +432,7 @@ class _Inspector:
         self._breaches = structure.unsettle(
             self._breaches, self._folder.changed(), structure.files_used(self._seen.episodes)
         )
-        self._breaches = self._policy.apply(self._breaches)
+        self._breaches = self._policy.apply(gathered(self._breaches))
         self._breaches.sort(key=lambda breach: report.RANK[breach.severity])
         version = "unknown" if self._label is None else f"lerobot-{self._label}"
         if version == "unknown" and self._layout != "unknown":

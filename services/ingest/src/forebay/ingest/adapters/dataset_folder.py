@@ -31,6 +31,11 @@ def is_content(name: str) -> bool:
     return _CONTENT.fullmatch(name) is not None
 
 
+def is_shadow(name: str) -> bool:
+    """What macOS writes beside a file on disks of other systems: `._file-000.parquet` holds no rows."""
+    return name.rpartition("/")[2].startswith("._")
+
+
 def blobs_of(root: Path) -> Path | None:
     """The blobs of the Hugging Face cache that `root` is a snapshot in; None for any other folder."""
     cache = root.parent.parent
@@ -55,8 +60,13 @@ class DatasetFolder:
         """Relative path -> size of every regular file."""
         self.refused: dict[str, str] = {}
         """Relative path -> why it is not read (a link that leaves the folder, a device)."""
+        self.shadows: list[str] = []
+        """Files that macOS wrote beside others; they are none of the dataset's."""
         for name, path in sorted(_walk(self.root)):
-            self._take(name, path)
+            if is_shadow(name):
+                self.shadows.append(name)
+            else:
+                self._take(name, path)
 
     def _take(self, name: str, path: Path) -> None:
         try:

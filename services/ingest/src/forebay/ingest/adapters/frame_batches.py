@@ -6,14 +6,14 @@ values of both sides, so that a mistake in the conversion cannot hide itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forebay.ingest.domain.recording import RENUMBERED, ROW_COLUMNS, Info
+from forebay.ingest.domain.recording import RENUMBERED, ROW_COLUMNS, Feature, Info
 from forebay.ingest.domain.version_plan import PlannedEpisode
 from forebay.ingest.errors import ConversionError, ReadBackError
 
@@ -35,21 +35,52 @@ def frame_columns(info: Info) -> list[tuple[str, str]]:
     return [(feature.key, feature.column) for feature in info.features if feature.key in kept]
 
 
-def frame_schema(info: Info, uploaded: pa.Schema) -> pa.Schema:
-    """The table's schema: names without dots, vectors with a fixed width."""
-    widths = {feature.key: feature.width for feature in info.features}
-    fields = []
-    for key, column in frame_columns(info):
-        kind = uploaded.field(key).type
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        if _is_list(kind):
-            inner = kind.value_type
-            while _is_list(inner):
-                inner = inner.value_type
-            kind = pa.list_(inner, widths[key])
-        fields.append(pa.field(column, pa.int64() if key in RENUMBERED else kind))
-    return pa.schema(fields)
+def frame_schema(info: Info, uploaded: Iterable[pa.Schema]) -> pa.Schema:
+    """The table's schema: names without dots, numbers in vectors of a fixed width, the widest type of all files.
+
+    Raises `ConversionError` when the files store a column in types that do not go together.
+    """
+    features = {feature.key: feature for feature in info.features}
+    kinds: dict[str, pa.DataType] = {}
+    for schema in uploaded:
+        for key, column in frame_columns(info):
+            kind = pa.int64() if key in RENUMBERED else _kind_of(features[key], schema.field(key).type)
+            known = kinds.setdefault(column, kind)
+            if known != kind:
+                kinds[column] = _wider(column, known, kind)
+    return pa.schema([pa.field(column, kind) for column, kind in kinds.items()])
+
+
+def _kind_of(feature: Feature, kind: pa.DataType) -> pa.DataType:
+    """What one file's column becomes in the table."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if feature.is_free:
+        return kind
+    inner: Any = kind
+    while _is_list(inner):
+        inner = inner.value_type
+    inner = inner.value_type if pa.types.is_dictionary(inner) else inner
+    made: pa.DataType = inner
+    if _is_list(kind) and pa.types.is_primitive(inner):
+        made = pa.list_(inner, feature.width)
+    elif _is_list(kind) and feature.width > 1:
+        made = pa.list_(inner)  # Lance has vectors of a fixed width for numbers only
+    return made
+
+
+def _wider(column: str, left: Any, right: Any) -> pa.DataType:
+    """The type that can hold the values of both."""
+    if pa.types.is_fixed_size_list(left) and pa.types.is_fixed_size_list(right):
+        vector: pa.DataType = pa.list_(_wider(column, left.value_type, right.value_type), left.list_size)
+        return vector
+    try:
+        schemas = [pa.schema([pa.field(column, kind)]) for kind in (left, right)]
+        wider: pa.DataType = pa.unify_schemas(schemas, promote_options="permissive").field(column).type
+    except pa.ArrowException as error:
+        msg = f"{column} is stored as {left} in one file and as {right} in another; write one type into all of them"
+        raise ConversionError(msg) from error
+    return wider
 
 
 class FrameBuilder:
@@ -86,18 +117,48 @@ class FrameBuilder:
 
     def _fixed(self, column: Column, field: pa.Field[Any], episode: PlannedEpisode) -> Column:
         column = _storage(column)
-        if not pa.types.is_fixed_size_list(field.type):
-            if column.type != field.type:
-                msg = f"episode {episode.accepted.id}: {field.name} is {column.type}, the version has {field.type}"
-                raise ConversionError(msg)
+        fixed = pa.types.is_fixed_size_list(field.type)
+        if column.type == field.type and not fixed:
             return column
-        count, width = len(column), field.type.list_size
-        while _is_list(column.type):
-            column = column.flatten()
-        if len(column) != count * width or column.type != field.type.value_type:
-            msg = f"episode {episode.accepted.id}: {field.name} has rows of another width or type than {field.type}"
+        count, width = len(column), field.type.list_size if fixed else 1
+        flat = column
+        while _is_list(flat.type):
+            flat = flat.flatten()
+        if pa.types.is_list(field.type):
+            return _exactly(column, field.type, field.name, episode)
+        if len(flat) != count * width:
+            msg = f"episode {episode.accepted.id}: {field.name} has rows of another width than {field.type}"
             raise ConversionError(msg)
-        return pa.FixedSizeListArray.from_arrays(column, width)
+        flat = _exactly(flat, field.type.value_type if fixed else field.type, field.name, episode)
+        return pa.FixedSizeListArray.from_arrays(flat, width) if fixed else flat
+
+
+def _exactly(column: Column, kind: pa.DataType, name: str, episode: PlannedEpisode) -> Column:
+    """The same values in another type, where that type can hold them."""
+    if column.type == kind:
+        return column
+    try:
+        made = column.cast(kind)
+        if _same_values(column, made):
+            return made
+    except pa.ArrowException:
+        pass
+    msg = f"episode {episode.accepted.id}: {name} is {column.type}, and the version's {kind} cannot hold its values exactly"
+    raise ConversionError(msg)
+
+
+def _same_values(before: Column, after: Column) -> bool:
+    """Equal to the last bit when `after` is put back into the type of `before`."""
+    if pa.types.is_dictionary(before.type):
+        before = before.dictionary_decode()
+    if before.type != after.type:
+        try:
+            after = after.cast(before.type)
+        except pa.ArrowException:
+            return False
+    if pa.types.is_floating(before.type) and not before.null_count and not after.null_count:
+        return bool(_numbers(before).tobytes() == _numbers(after).tobytes())  # NaN and -0.0 count as what they are
+    return bool(before.equals(after))
 
 
 def compare_rows(
@@ -136,6 +197,14 @@ def _same_bits(before: Column, after: Column) -> bool:
     before, after = _storage(before), _storage(after)
     if len(before) != len(after):
         return False
+    if _is_list(before.type) and not pa.types.is_fixed_size_list(after.type):
+        if _is_list(after.type):
+            return _same_values(before, after)
+        while _is_list(before.type):
+            if not np.all(pc.list_value_length(before).to_numpy(zero_copy_only=False) == 1):
+                return False
+            before = before.flatten()
+        return _same_values(before, after)
     if _is_list(before.type):
         flat = before
         lengths = np.ones(len(before), dtype=np.int64)
@@ -148,12 +217,7 @@ def _same_bits(before: Column, after: Column) -> bool:
         if not np.all(lengths == after.type.list_size):
             return False
         before, after = flat, after.flatten()
-    if before.type != after.type:
-        return False
-    if pa.types.is_floating(before.type) and not before.null_count and not after.null_count:
-        left, right = _numbers(before), _numbers(after)
-        return bool(left.tobytes() == right.tobytes())  # NaN and -0.0 count as what they are
-    return bool(before.equals(after))
+    return _same_values(before, after)
 
 
 class Rows:

@@ -39,6 +39,8 @@ _KINDS = (
 """First bytes, decoder, and what stands near the end of a whole file."""
 _TAIL = 64
 _OPTIONS = {"err_detect": "crccheck+explode", "max_pixels": str(_MAX_SIDE * _MAX_SIDE)}
+_TIFF_OPTIONS = {"max_pixels": _OPTIONS["max_pixels"]}
+"""TIFF has no checksums, and the strict mode stops at tags that FFmpeg does not know."""
 
 Column = Any
 
@@ -95,7 +97,7 @@ def scan_images(info: Info, path: Path, name: str, report: Callable[[int], None]
 def _new(key: tuple[int, str], name: str) -> _Seen:
     one = EpisodePictures(episode=key[0], camera=key[1], file=name, start=0.0, stop=math.inf)
     watch = PictureWatch([one], 1.0)
-    return _Seen(watch=watch, batches=CellBatches(watch.take))
+    return _Seen(watch=watch, batches=CellBatches(watch.take, lossless=True))
 
 
 def _bytes_of(column: Column) -> Iterator[bytes | None]:
@@ -133,7 +135,7 @@ def _decode(content: bytes) -> av.VideoFrame:
         raise ValueError(msg)
     context: Any = av.CodecContext.create(codec, "r")
     context.thread_count = 1
-    context.options = _OPTIONS
+    context.options = _OPTIONS if codec != "tiff" else _TIFF_OPTIONS
     frames = [*context.decode(av.Packet(content)), *context.decode(None)]
     if not frames:
         msg = "it gives no picture"

@@ -12,7 +12,7 @@ from typing import Any
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach
-from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json
+from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json, whole_number
 from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.recording import Episode, Info, Window
 from forebay.ingest.errors import IngestError, UnsafePathError
@@ -34,6 +34,7 @@ class EpisodeLines:
         self.episodes: list[Episode] = []
         self.breaches: list[Breach] = []
         self.entries = 0
+        self._floats = 0
         self.complete = True
         """False: some lines could not be read, so other episodes may exist."""
 
@@ -49,12 +50,28 @@ class EpisodeLines:
             self.complete = False
             self.breaches.append(_broken(EPISODES_FILE, str(error)))
         self.episodes = [episode for _, episode in sorted(seen.items()) if episode is not None]
+        if self._floats:
+            text = f"{EPISODES_FILE}: {self._floats} numbers written with a decimal point, read as whole numbers"
+            self.breaches.append(
+                Breach(
+                    rule=rules.EPISODE_ROW,
+                    lowered="warning",
+                    file=EPISODES_FILE,
+                    expected="whole numbers",
+                    found="floats",
+                    message=text,
+                )
+            )
 
     def _entry(self, number: int, line: Any, seen: dict[int, Episode | None]) -> None:
         if isinstance(line, ValueError) or not isinstance(line, dict):
             self.complete = False
             self.breaches.append(_broken(EPISODES_FILE, f"line {number} is no JSON object: {shown(line)}"))
             return
+        for key in ("episode_index", "length"):
+            settled = whole_number(line.get(key))
+            self._floats += isinstance(line.get(key), float) and settled is not line.get(key)
+            line = {**line, key: settled}
         index: Any = line.get("episode_index")
         who = f"episode {index}" if is_count(index) else f"line {number}"
         problem = self._problem(line)

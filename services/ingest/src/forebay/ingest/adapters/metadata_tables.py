@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
-from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json
+from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json, whole_number
 from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.recording import Episode, Info, Window
 from forebay.ingest.errors import IngestError, UnreadableFileError, UnsafePathError
@@ -98,8 +98,32 @@ class EpisodeTable:
             if "tasks" in table.schema.names:
                 wanted.append("tasks")
             columns = plain_columns(table.read(wanted))
+        self._settle(columns, name)
         for number in range(len(columns["episode_index"])):
             yield {key: values[number] for key, values in columns.items()}
+
+    def _settle(self, columns: dict[str, list[Any]], name: str) -> None:
+        """Whole numbers that pandas made floats of, because a value was missing somewhere on the way."""
+        told: list[str] = []
+        for key in columns.keys() - {"tasks"}:
+            if key.endswith("_timestamp") or not any(isinstance(value, float) for value in columns[key]):
+                continue
+            columns[key] = [whole_number(value) for value in columns[key]]
+            told.append(key)
+        if told:
+            text = (
+                f"{name}: {listed(sorted(told))} stored as floats, read as whole numbers; LeRobot finds no file by them"
+            )
+            self.breaches.append(
+                Breach(
+                    rule=rules.EPISODE_ROW,
+                    lowered="warning",
+                    file=name,
+                    expected="whole numbers",
+                    found="floats",
+                    message=text,
+                )
+            )
 
     def _camera_columns(self) -> list[str]:
         places = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
@@ -248,7 +272,12 @@ def _text_column(schema: pa.Schema) -> str | None:
     """The column of texts: named `task`, or the nameless index that pandas writes."""
     from pyarrow import types  # noqa: PLC0415 only decoders load it
 
-    texts = [f.name for f in schema if types.is_string(f.type) or types.is_large_string(f.type)]
+    def is_text(kind: pa.DataType) -> bool:
+        if types.is_dictionary(kind):
+            return is_text(kind.value_type)
+        return types.is_string(kind) or types.is_large_string(kind)
+
+    texts = [f.name for f in schema if is_text(f.type)]
     return next((name for name in ("task", "__index_level_0__") if name in texts), texts[0] if texts else None)
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from forebay.ingest.adapters.dataset_folder import POINTER_LIMIT, DatasetFolder
+from forebay.ingest.adapters.dataset_folder import POINTER_LIMIT, DatasetFolder, is_shadow
 from forebay.ingest.adapters.obstore_objects import ListedObject, S3Objects
 from forebay.ingest.domain.path_template import safe_relative
 from forebay.ingest.errors import PlaceUnknownError, SourceChangedError, UnsafePathError
@@ -27,12 +27,16 @@ class ObjectFolder(DatasetFolder):
         self.root = workspace.resolve()
         self.files = {}
         self.refused = {}
+        self.shadows = []
         self._objects = objects
         self.listed: dict[str, ListedObject] = objects.list()
         if not self.listed:
             msg = f"there is no object below {objects.place.uri}; give the prefix that contains meta/info.json"
             raise PlaceUnknownError(msg)
         for name, entry in self.listed.items():
+            if is_shadow(name):
+                self.shadows.append(name)
+                continue
             try:
                 self.files[safe_relative(name)] = entry.size
             except UnsafePathError as error:

@@ -28,8 +28,10 @@ Taker = Callable[[npt.NDArray[np.float64], npt.NDArray[np.float32], npt.NDArray[
 class CellBatches:
     """Frames come in one by one; `take` gets times, cells (0 to 255) and the exact sums behind them, in batches."""
 
-    def __init__(self, take: Taker) -> None:
+    def __init__(self, take: Taker, *, lossless: bool = False) -> None:
+        """`lossless`: depth in 16 bits is taken as it is, since no codec adds noise to it and its unit is unknown."""
         self._take = take
+        self._lossless = lossless
         self._form: tuple[object, ...] = ()
         self._view: _View | None = None
         self._times: list[float] = []
@@ -40,7 +42,7 @@ class CellBatches:
         form = (frame.format.name, frame.width, frame.height, plane.line_size)
         if self._view is None or form != self._form:
             self.flush()
-            self._view, self._form = _View(frame, plane.line_size), form
+            self._view, self._form = _View(frame, plane.line_size, lossless=self._lossless), form
         self._view.keep(plane, len(self._times))
         self._times.append(time)
         if len(self._times) == _BATCH:
@@ -56,7 +58,7 @@ class CellBatches:
 class _View:
     """How pictures of one form are looked at, with room for a batch of them."""
 
-    def __init__(self, frame: av.VideoFrame, line_size: int) -> None:
+    def __init__(self, frame: av.VideoFrame, line_size: int, *, lossless: bool) -> None:
         rows, columns = max(frame.height // _SAMPLES, 1), max(frame.width // _SAMPLES, 1)
         depth = frame.format.components[0].bits
         packed = not frame.format.is_planar and len(frame.format.components) > 1
@@ -73,7 +75,8 @@ class _View:
         self._samples = np.empty((_BATCH, *shape), np.uint8 if self._kind.itemsize == 1 else np.uint16)
         # a cell has at most some 150 samples
         self._wide: type[np.unsignedinteger[Any]] = np.uint16 if self._kind.itemsize == 1 else np.uint32
-        self._scale = np.float32(2 ** max(depth - 8, 0) if self._kind.itemsize > 1 else 1)
+        scaled = self._kind.itemsize > 1 and not (lossless and len(frame.format.components) == 1)
+        self._scale = np.float32(2 ** max(depth - 8, 0) if scaled else 1)
 
     def keep(self, plane: VideoPlane, number: int) -> None:
         table = np.frombuffer(memoryview(plane), self._kind).reshape(-1, self._line_size // self._kind.itemsize)

@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 from forebay.ingest.adapters.parquet_tables import ParquetTable
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
-from forebay.ingest.domain.recording import CLOCK_COLUMN, INDEX_COLUMNS, RENUMBERED, ROW_COLUMNS, Info
+from forebay.ingest.domain.recording import CLOCK_COLUMN, RENUMBERED, ROW_COLUMNS, Feature, Info
+from forebay.ingest.domain.rules import Severity
 from forebay.ingest.domain.signals import EpisodeScan, RowBlock, VectorBlock
 
 MAX_EPISODES = 5_000_000
+_PLAIN = frozenset({"float32", "float64", "int64", "int32", "bool"})
 Column = Any
 """A pyarrow array of any kind; its stubs do not know lists."""
 
@@ -28,11 +30,11 @@ def check_columns(schema: pa.Schema, doubled: list[str], info: Info, name: str, 
     """Columns of a data file against info.json."""
     found: list[Breach] = []
 
-    def tell(feature: str | None, text: str, expected: str, actual: str, *, slight: bool = False) -> None:
+    def tell(feature: str | None, text: str, expected: str, actual: str, lowered: Severity | None = None) -> None:
         found.append(
             Breach(
                 rule=rules.COLUMNS,
-                lowered="warning" if slight else None,
+                lowered=lowered,
                 episodes=tuple(users),
                 feature=feature,
                 file=name,
@@ -45,25 +47,37 @@ def check_columns(schema: pa.Schema, doubled: list[str], info: Info, name: str, 
     if doubled:
         tell(None, f"columns {listed(doubled)} occur more than once", "each column once", listed(doubled))
         return found
+    declared = {feature.key for feature in info.features}
+    for key in schema.names:
+        if key not in declared and not key.startswith("__"):  # of pandas' own there is nothing to say
+            tell(key, f"column {key!r} is not in info.json and is left out", "a feature", "no such feature", "info")
     for feature in info.features:
         if feature.is_video:
             continue
         if feature.key not in schema.names:
             tell(feature.key, f"column {feature.key!r} is missing", "the column", "no such column")
             continue
-        stored = schema.field(feature.key).type
-        if feature.is_image:
-            if not _holds_pictures(stored):
-                tell(feature.key, f"column {feature.key!r} is {stored}", "struct of bytes and path", str(stored))
-            continue
-        inner = _inner(stored)
-        if (feature.key in INDEX_COLUMNS and not pa.types.is_integer(stored)) or (
-            feature.key == CLOCK_COLUMN and not pa.types.is_floating(stored)
-        ):
-            tell(feature.key, f"column {feature.key!r} is {stored}", feature.dtype, str(stored))
-        elif feature.dtype in {"float32", "float64", "int64", "int32", "bool"} and not _same_kind(inner, feature.dtype):
-            tell(feature.key, f"column {feature.key!r} holds {inner}", feature.dtype, str(inner), slight=True)
+        wrong = _wrong_kind(feature, schema.field(feature.key).type)
+        if wrong is not None:
+            expected, actual, slight = wrong
+            verb = "holds" if slight else "is"
+            tell(
+                feature.key, f"column {feature.key!r} {verb} {actual}", expected, actual, "warning" if slight else None
+            )
     return found
+
+
+def _wrong_kind(feature: Feature, stored: pa.DataType) -> tuple[str, str, bool] | None:
+    """(expected, found, whether it is only worth a word) of a column that is stored as something else."""
+    if feature.is_image:
+        return None if _holds_pictures(stored) else ("struct of bytes and path", str(stored), False)
+    if feature.key in ROW_COLUMNS:  # of any width: readers convert them, and versions count most of them anew
+        right = pa.types.is_floating(stored) if feature.key == CLOCK_COLUMN else pa.types.is_integer(stored)
+        return None if right else (feature.dtype, str(stored), False)
+    inner = _inner(stored)
+    if feature.dtype not in _PLAIN or _same_kind(inner, feature.dtype):
+        return None
+    return feature.dtype, str(inner), True
 
 
 def _holds_pictures(kind: pa.DataType) -> bool:
@@ -142,7 +156,7 @@ class RowReader:
         elif name not in scan.files:
             scan.pieces += 1
         times = rows.column(CLOCK_COLUMN).cast(pa.float64()).fill_null(float("nan"))
-        vectors = {f.key: _vector(rows.column(f.key)) for f in self._info.row_features}
+        vectors = {f.key: _vector(rows.column(f.key)) for f in self._info.row_features if not f.is_free}
         scan.add(
             RowBlock(
                 file=name,

@@ -49,8 +49,18 @@ class VersionTables:
         self._meta = draft / "meta"
         self._videos = VersionVideos(plan, origins, draft, progress)
         self._failed = threading.Event()
-        first = plan.episodes[0].accepted
-        self._schema = frame_schema(plan.info, origins[first.origin].schema(first.declared.data_file))
+        self._schema = frame_schema(plan.info, self._stored())
+
+    def _stored(self) -> Iterator[pa.Schema]:
+        """How the columns are stored where they come from; a table that grows keeps its own types."""
+        for source in self._plan.sources.values():
+            origin = self._origins[source.origin]
+            for file in dict.fromkeys(e.accepted.declared.data_file for e in self._plan.of(source.origin)):
+                yield origin.schema(file)
+                if source.version:
+                    break
+            if self._plan.appends:
+                return
 
     # writing
 

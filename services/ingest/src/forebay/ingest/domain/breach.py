@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from forebay.contracts.v1.episodes import Finding
 from forebay.ingest.domain.rules import Rule, Severity
@@ -54,6 +55,38 @@ class Breach:
             expected=_maybe(self.expected, limit),
             found=_maybe(self.found, limit),
         )
+
+
+def gathered(breaches: Sequence[Breach]) -> list[Breach]:
+    """Mild breaches that file after file repeats with the same words about the same column become one."""
+    kept: list[Breach] = []
+    first: dict[tuple[object, ...], int] = {}
+    files: dict[int, int] = {}
+    for breach in breaches:
+        key = (breach.rule.id, breach.feature, breach.expected, breach.found)
+        if (
+            breach.severity not in {"warning", "info"}
+            or breach.feature is None
+            or breach.file is None
+            or breach.frame is not None
+        ):
+            kept.append(breach)
+            continue
+        at = first.setdefault(key, len(kept))
+        if at == len(kept):
+            kept.append(breach)
+            continue
+        one = kept[at]
+        if one.file == breach.file or not breach.message.startswith(f"{breach.file}: "):
+            kept.append(breach)
+            continue
+        files[at] = files.get(at, 1) + 1
+        episodes = None if one.episodes is None or breach.episodes is None else (*one.episodes, *breach.episodes)
+        kept[at] = replace(one, episodes=episodes)
+    for at, count in files.items():
+        one = kept[at]
+        kept[at] = replace(one, message=f"{one.message}; the same in {count - 1} more files")
+    return kept
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.ingest.domain import rules
-from forebay.ingest.domain.breach import Breach, printable
+from forebay.ingest.domain.breach import Breach, listed, printable
 from forebay.ingest.domain.recording import CLOCK_COLUMN, INDEX_COLUMNS, ROW_COLUMNS, Feature, Info
 
 INFO_FILE = "meta/info.json"
@@ -18,6 +18,7 @@ SUPPORTED = ("v3.0", "v2.1", "v2.0")
 MAX_COUNT = 2**53
 """Larger counts cannot be exact in JSON, so they are not counts."""
 MAX_WIDTH = 1 << 20
+_WHOLE = ("total_episodes", "total_frames", "total_tasks", "chunks_size")
 _SUPPORTED = ", ".join(SUPPORTED)
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?")
 
@@ -81,8 +82,9 @@ def read_document(raw: bytes) -> tuple[dict[str, Any] | None, list[Breach]]:
     return document, []
 
 
-def _broken(message: str, found: str | None = None) -> Breach:
-    return Breach(rule=rules.NOT_A_DATASET, message=message, file=INFO_FILE, found=found)
+def _broken(message: str, found: str | None = None, *, slight: bool = False) -> Breach:
+    lowered: rules.Severity | None = "warning" if slight else None
+    return Breach(rule=rules.NOT_A_DATASET, lowered=lowered, message=message, file=INFO_FILE, found=found)
 
 
 def check_version(document: dict[str, Any], layout: str) -> list[Breach]:
@@ -134,9 +136,41 @@ def version_of(document: dict[str, Any]) -> str:
     return f"v{int(found.group(1))}.{int(found.group(2))}" if found else SUPPORTED[0]
 
 
+def whole_number(value: Any) -> Any:
+    """3 for 3.0: some tools write every number as a float. Anything else is given back as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < MAX_COUNT else value
+
+
+def _settled(document: dict[str, Any]) -> tuple[dict[str, Any], list[Breach]]:
+    """The document with whole numbers where they belong, and a word about those that were written otherwise."""
+    settled = {**document}
+    told: list[str] = []
+
+    def settle(holder: dict[str, Any], key: str, name: str) -> None:
+        value = holder.get(key)
+        holder[key] = [whole_number(n) for n in value] if isinstance(value, list) else whole_number(value)
+        if repr(holder[key]) != repr(value):
+            told.append(name)
+
+    for key in _WHOLE:
+        if key in settled:
+            settle(settled, key, key)
+    features = settled.get("features")
+    if isinstance(features, dict):
+        settled["features"] = {key: {**value} if isinstance(value, dict) else value for key, value in features.items()}
+        for key, value in settled["features"].items():
+            if isinstance(value, dict) and "shape" in value:
+                settle(value, "shape", f"the shape of {shown(key)}")
+    if not told:
+        return document, []
+    text = f"meta/info.json: {listed(told)} written with a decimal point, read as whole numbers; LeRobot stops at them"
+    return settled, [_broken(text, found=listed(told), slight=True)]
+
+
 def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
-    """Check every field that is used later; None when one of them cannot be used."""
+    """Check every field that is used later; None when one of them cannot be used. An `Info` comes with mild breaches only."""
     problems = _Problems()
+    document, told = _settled(document)
     fps = problems.take(document, "fps", "a positive number", _is_rate)
     raw_features = problems.take(document, "features", "an object", lambda v: isinstance(v, dict) and bool(v))
     data_path = problems.take(document, "data_path", "text", lambda v: isinstance(v, str))
@@ -153,7 +187,7 @@ def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
     features = [] if raw_features is None else [_feature(key, value, problems) for key, value in raw_features.items()]
     known = tuple(feature for feature in features if feature is not None)
     _check_features(known, video_path, problems, complete=raw_features is not None)
-    splits = _splits(document.get("splits"), problems)
+    splits, odd = _splits(document.get("splits"))
     if problems.texts:
         return None, [_broken(f"meta/info.json: {text}") for text in problems.texts[:20]]
     return Info(
@@ -169,7 +203,7 @@ def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
         splits=splits,
         robot=robot if isinstance(robot, str) else None,
         document=document,
-    ), []
+    ), [*told, *odd]
 
 
 def _feature(key: str, value: Any, problems: _Problems) -> Feature | None:
@@ -223,17 +257,28 @@ def _check_features(features: tuple[Feature, ...], video_path: Any, problems: _P
         problems.texts.append("video_path is null, but there are cameras")
 
 
-def _splits(value: Any, problems: _Problems) -> tuple[tuple[str, int], ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, dict):
-        problems.texts.append(f"splits is {shown(value)}, expected an object")
-        return ()
+def _splits(value: Any) -> tuple[tuple[tuple[str, int], ...], list[Breach]]:
+    """The splits that say where they end. LeRobot itself never reads them, so others are only told."""
     found: list[tuple[str, int]] = []
-    for name, text in value.items():
+    odd: list[str] = []
+    for name, text in (value if isinstance(value, dict) else {}).items():
         ends = re.fullmatch(r"(\d{1,15}):(\d{1,15})", text) if isinstance(text, str) else None
         if ends is None:
-            problems.texts.append(f"split {shown(name)} is {shown(text)}, expected for example '0:12'")
+            odd.append(f"split {shown(name)} is {shown(text)}")
         else:
             found.append((name, int(ends.group(2))))
-    return tuple(found)
+    if value is not None and not isinstance(value, dict):
+        odd.append(f"splits is {shown(value)}")
+    breaches = [
+        Breach(
+            rule=rules.TOTALS,
+            lowered="warning",
+            file=INFO_FILE,
+            feature="splits",
+            expected="ranges of episodes such as '0:12'",
+            found=text,
+            message=f"meta/info.json: {text}, expected for example '0:12', so it is not known which episodes it names",
+        )
+        for text in odd[:20]
+    ]
+    return tuple(found), breaches

@@ -43,6 +43,10 @@ class PathTemplate:
 
         return safe_relative(_FIELD.sub(put, self.text))
 
+    def places(self, name: str) -> bool:
+        """Whether a file lies as deep as the template puts its files; what lies deeper or higher is something else."""
+        return name.count("/") == self.text.count("/")
+
     @property
     def folder(self) -> str:
         """The first folder of the template, e.g. `data`."""

@@ -12,6 +12,10 @@ ROW_COLUMNS = (CLOCK_COLUMN, *INDEX_COLUMNS)
 """Columns that every row has; the rest are features of the robot."""
 RENUMBERED = ("episode_index", "index", "task_index")
 """Columns that a version counts anew, because readers want them dense."""
+ACTIONS = ("action", "actions")
+STATES = ("observation.state", "state")
+"""What recorders call the one vector that a policy writes, and the one that it reads."""
+_SIGNALS = ("action.", "actions.", "observation.", "state.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,16 @@ class Feature:
         return self.dtype == "image"
 
     @property
+    def is_text(self) -> bool:
+        """Words beside the rows, which may be missing."""
+        return self.dtype in {"string", "language"}
+
+    @property
+    def is_free(self) -> bool:
+        """Annotations of any number and shape, possibly none in a row: LeRobot's language columns."""
+        return self.dtype == "language"
+
+    @property
     def width(self) -> int:
         """Values per row."""
         return math.prod(self.shape)
@@ -45,7 +59,12 @@ class Feature:
     @property
     def is_signal(self) -> bool:
         """State or action: what a policy reads and writes."""
-        return self.key == "action" or self.key.startswith(("action.", "observation."))
+        return self.key in ACTIONS or self.key in STATES or self.key.startswith(_SIGNALS)
+
+    @property
+    def is_action(self) -> bool:
+        """The action, or a part of it that has a column of its own."""
+        return self.key in ACTIONS or self.key.startswith(("action.", "actions."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from forebay.ingest.domain.rule import Rule, Severity
 from forebay.ingest.domain.rules_content import (
     DEAD_STATE,
+    EPISODE_NUMBERS,
     FROZEN,
     PICTURE_SIZE,
     REQUEST,
@@ -27,6 +28,7 @@ from forebay.ingest.domain.rules_content import (
 
 __all__ = (
     "DEAD_STATE",
+    "EPISODE_NUMBERS",
     "FROZEN",
     "PICTURE_SIZE",
     "REQUEST",
@@ -46,7 +48,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "3"
+RULES_VERSION = "4"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 

@@ -112,6 +112,14 @@ SAME_RECORDING = Rule(
     why="The same rows and pictures twice weigh twice in training.",
     fix="Leave one of them out, or confirm that it is meant to count twice.",
 )
+EPISODE_NUMBERS = Rule(
+    id="LR-EPISODE-005",
+    severity="warning",
+    title="episodes numbered from 0",
+    question="Are the episodes numbered 0, 1, 2, … without a hole?",
+    why="LeRobot looks episodes up by their place in the table, so behind a hole each gets the rows and videos of another.",
+    fix="Number the episodes anew in the table and in the rows. Versions that Forebay writes are numbered densely.",
+)
 REQUEST = Rule(
     id="LR-REQUEST-001",
     severity="error",

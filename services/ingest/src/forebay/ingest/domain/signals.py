@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
-from forebay.ingest.domain.recording import Episode, Feature
+from forebay.ingest.domain.recording import ACTIONS, STATES, Episode, Feature
 from forebay.ingest.domain.stored_statistics import Moments
 
 IntArray = npt.NDArray[np.int64]
@@ -23,9 +23,10 @@ TIME_TOLERANCE = 1e-4
 _FLOAT32_STEP = 2.0**-22
 """Relative distance of neighbouring float32 values, doubled: timestamps are stored in float32."""
 _MAX_PLACES = 50
-MOTION_FEATURES = ("observation.state", "action")
+MOTION_FEATURES = (*STATES, *ACTIONS)
 """What says whether the robot moves, the better one first."""
 _MAX_SPANS = 4096
+_MISSING = " missing values"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,18 +228,25 @@ def check_signals(episode: Episode, scan: EpisodeScan, features: tuple[Feature, 
                     f" ({bad.count} such values in the episode)",
                 )
             )
-        if feature.key == "action" and seen.all_zero and scan.rows > 1 and not seen.nulls:
-            found.append(
-                Breach(
-                    rule=rules.DEAD_ACTION,
-                    episodes=(episode.index,),
-                    feature=feature.key,
-                    expected="some value other than 0",
-                    found=f"0 in all {scan.rows} frames",
-                    message=f"episode {episode.index}: {feature.key} is zero in every one of {scan.rows} frames",
-                )
-            )
-    return found
+    return [*found, *_check_dead(episode, scan, features)]
+
+
+def _check_dead(episode: Episode, scan: EpisodeScan, features: tuple[Feature, ...]) -> list[Breach]:
+    """An action that is zero all the time; of an action in several columns one part may be parked, not all."""
+    parts = [feature.key for feature in features if feature.is_action and feature.key in scan.features]
+    seen = [scan.features[key] for key in parts]
+    if not parts or scan.rows < 2 or any(part.nulls or not part.all_zero for part in seen):
+        return []
+    return [
+        Breach(
+            rule=rules.DEAD_ACTION,
+            episodes=(episode.index,),
+            feature=parts[0],
+            expected="some value other than 0",
+            found=f"0 in all {scan.rows} frames",
+            message=f"episode {episode.index}: {listed(parts)} is zero in every one of {scan.rows} frames",
+        )
+    ]
 
 
 def _check_clock(episode: Episode, scan: EpisodeScan, fps: float) -> list[Breach]:
@@ -317,12 +325,13 @@ def check_dimensions(scans: dict[int, EpisodeScan], features: tuple[Feature, ...
                 text = " and ".join(str(width) for width in sorted(seen.widths))
                 hit.setdefault(text, []).append((episode, min(wrong.values())))
             if seen.nulls:
-                hit.setdefault(f"{seen.nulls} missing values", []).append((episode, 0))
+                hit.setdefault(f"{seen.nulls}{_MISSING}", []).append((episode, 0))
         for text, places in hit.items():
             episodes = tuple(episode for episode, _ in places)
             found.append(
                 Breach(
                     rule=rules.DIMENSIONS,
+                    lowered="warning" if feature.is_text and text.endswith(_MISSING) else None,
                     episodes=episodes,
                     feature=feature.key,
                     frame=places[0][1],
@@ -343,7 +352,7 @@ def check_constant(scans: dict[int, EpisodeScan], features: tuple[Feature, ...])
         lows, highs = [s.low for s in seen if s.low is not None], [s.high for s in seen if s.high is not None]
         if not feature.is_signal or not lows or len({len(low) for low in lows}) != 1:
             continue
-        if all(scan.all_zero for scan in seen) and feature.key == "action":
+        if all(scan.all_zero for scan in seen) and feature.key in ACTIONS:
             continue
         low, high = np.min(lows, axis=0), np.max(highs, axis=0)
         still = [int(dim) for dim in np.flatnonzero(low == high)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import MAX_LISTED, Breach, listed
@@ -323,7 +323,7 @@ def check_totals(info: Info, counts: Counts) -> list[Breach]:
     if counts.whole and info.total_frames not in {counts.declared_frames, counts.stored_frames}:
         found.append(_total("total_frames", info.total_frames, counts.stored_frames))
     if info.total_tasks is not None and counts.tasks is not None and info.total_tasks != counts.tasks:
-        found.append(_total("total_tasks", info.total_tasks, counts.tasks))
+        found.append(replace(_total("total_tasks", info.total_tasks, counts.tasks), lowered="warning"))
     found += [
         Breach(
             rule=rules.TOTALS,

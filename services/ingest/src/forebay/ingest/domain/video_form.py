@@ -34,7 +34,7 @@ def check_rate(
     even = np.abs(steps - middle) <= _EVEN * middle
     uneven = float(np.mean(~even))
     # containers round single times: the mean of the even steps is exact where the median is not
-    rate = 1.0 / float(np.mean(steps[even]))
+    rate = 1.0 / (float(np.mean(steps[even])) if np.any(even) else middle)
     episodes = tuple(use.episode.index for use in uses)
     longest = max((use.rows for use in uses), default=0)
     drift = abs(rate / fps - 1.0) * longest

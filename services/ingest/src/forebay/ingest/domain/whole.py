@@ -14,7 +14,7 @@ from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.collection_request import CollectionRequest, check_request
 from forebay.ingest.domain.limits import Limits
 from forebay.ingest.domain.pictures import EpisodePictures
-from forebay.ingest.domain.recording import Info
+from forebay.ingest.domain.recording import ACTIONS, STATES, Info
 from forebay.ingest.domain.signals import MOTION_FEATURES, EpisodeScan
 from forebay.ingest.domain.stored_statistics import EpisodeStatistics
 
@@ -88,7 +88,9 @@ def _check_statistics(whole: Whole) -> list[Breach]:
 
 def _check_live_state(whole: Whole) -> list[Breach]:
     """Episodes in which every value of the state stands still to the last bit, unlike in others, while the action moves."""
-    state, action = MOTION_FEATURES
+    keys = [feature.key for feature in whole.info.row_features]
+    state = next((key for key in STATES if key in keys), STATES[0])
+    action = next((key for key in ACTIONS if key in keys), ACTIONS[0])
     still: list[int] = []
     moving = 0
     for episode, scan in whole.scans.items():
@@ -158,17 +160,29 @@ class Motion:
         return any(bool(np.any(span > self._least)) for span in inside) if inside else None
 
 
-def check_stray(videos: Iterable[str], used: Iterable[str]) -> list[Breach]:
-    """Video files that no episode names."""
-    stray = sorted(set(videos) - set(used))
-    if not stray:
-        return []
-    return [
-        Breach(
-            rule=rules.STRAY_FILE,
-            file=stray[0],
-            expected="an episode in every video file",
-            found=f"{len(stray)} files of no episode",
-            message=f"{len(stray)} video files belong to no episode: {listed(stray)}",
+def check_stray(videos: Iterable[str], used: Iterable[str], aside: Iterable[str]) -> list[Breach]:
+    """Video files that no episode names; and `aside`, what lies where no episode can name it, and was not read."""
+    stray, beside = sorted(set(videos) - set(used)), sorted(aside)
+    found: list[Breach] = []
+    if beside:
+        found.append(
+            Breach(
+                rule=rules.STRAY_FILE,
+                file=beside[0],
+                expected="files of the dataset only",
+                found=f"{len(beside)} other files",
+                message=f"{len(beside)} files are none of the dataset's and are left out: {listed(beside)}; "
+                "delete them, because tools that take every file would read them",
+            )
         )
-    ]
+    if stray:
+        found.append(
+            Breach(
+                rule=rules.STRAY_FILE,
+                file=stray[0],
+                expected="an episode in every video file",
+                found=f"{len(stray)} files of no episode",
+                message=f"{len(stray)} video files belong to no episode: {listed(stray)}",
+            )
+        )
+    return found

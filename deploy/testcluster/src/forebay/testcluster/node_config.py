@@ -112,6 +112,8 @@ def kubelet(folder: WorkFolder, network: Network) -> dict[str, Any]:
         # Soon noticed when it is gone, see --node-monitor-grace-period.
         "nodeStatusUpdateFrequency": "2s",
         "nodeLeaseDurationSeconds": 8,
+        # An emptyDir over its limit is seen by the next count.
+        "volumeStatsAggPeriod": "5s",
     }
 
 

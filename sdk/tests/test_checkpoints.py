@@ -50,7 +50,9 @@ def test_an_overwrite_in_place_is_another_save(tmp_path: Path) -> None:
     assert first.digest != second.digest
 
 
-@pytest.mark.parametrize("name", ["step-000100.tmp", "tmp-100", ".step-100", "100.incomplete"])
+@pytest.mark.parametrize(
+    "name", ["step-000100.tmp", "tmp-100", ".step-100", "100.incomplete", "100.orbax-checkpoint-tmp-17"]
+)
 def test_folders_in_progress_are_not_looked_at(tmp_path: Path, name: str) -> None:
     """What its writer still calls unfinished is unfinished."""
     write_save(tmp_path / name, 100)

@@ -144,7 +144,8 @@ class TestLayouts:
         assert len(verdict.findings) == 2
 
     @pytest.mark.parametrize(
-        "marker", [".incomplete", "x.tmp", "model.partial", ".inprogress", "training_state/.tmp-1"]
+        "marker",
+        [".incomplete", "x.tmp", "model.part", "a_tmp", ".inprogress", "training_state/.tmp-1", "tmp-1/w", "x~"],
     )
     def test_in_progress_markers(self, tmp_path: Path, marker: str) -> None:
         """CR-08: all files there, but marked in progress: not complete."""
@@ -155,9 +156,17 @@ class TestLayouts:
         assert verdict.status == "incomplete"
         assert "marked in progress" in verdict.findings[0]
 
-    def test_folder_in_progress(self, tmp_path: Path) -> None:
-        """CR-03: checkpoint-300.tmp is not a checkpoint."""
-        assert judged(put(tmp_path / "checkpoint-300.tmp", lerobot())).status == "incomplete"
+    @pytest.mark.parametrize(
+        "name", ["checkpoint-300.tmp", "tmp-checkpoint-300", "300.orbax-checkpoint-tmp-17", "300_writing"]
+    )
+    def test_folder_in_progress(self, tmp_path: Path, name: str) -> None:
+        """CR-03: checkpoint-300.tmp is not a checkpoint, nor what other writers call theirs before they rename it."""
+        assert judged(put(tmp_path / name, lerobot())).status == "incomplete"
+
+    @pytest.mark.parametrize("name", ["temperature-300", "checkpoint-300", "apart-300", "step_300", "tmpo300"])
+    def test_folder_of_a_like_name(self, tmp_path: Path, name: str) -> None:
+        """A name that only looks like a mark is none."""
+        assert judged(put(tmp_path / name, lerobot())).status == "complete"
 
 
 class TestFiles:

@@ -18,7 +18,9 @@ from typing import Any
 
 from forebay.contracts.v1.models import CheckpointFile, checkpoint_digest
 
-_IN_PROGRESS = re.compile(r"(^|.*[._-])(tmp|temp|part|partial|incomplete|writing|lock)$|^(tmp|temp)[._-].*|.*~$")
+_IN_PROGRESS = re.compile(
+    r"(^|.*[._-])(tmp|temp|part|partial|incomplete|writing|lock)$|^(tmp|temp)[._-].*|.*[._-]tmp[._-]\w+$|.*~$"
+)
 _STEP_FILES = ("state.json", "training_state/training_step.json", "trainer_state.json")
 _STEP_KEYS = ("step", "global_step")
 _TRAILING_NUMBER = re.compile(r"(\d+)$")

@@ -16,8 +16,11 @@ from typing import Any, Literal
 Status = Literal["complete", "inexact", "weights-only", "incomplete", "corrupt", "missing"]
 
 _MARKER = re.compile(
-    r"\.(tmp|incomplete|inprogress|in_progress|partial)$|^\.(tmp|incomplete|inprogress)", re.IGNORECASE
+    r"(^|[._-])(tmp|temp|part|partial|incomplete|in[_-]?progress|writing|unfinished)$"
+    r"|^\.?(tmp|temp)[._-]|[._-]tmp[._-]\w+$|^\.(tmp|incomplete|in[_-]?progress)|~$",
+    re.IGNORECASE,
 )
+"""As writers name what they will rename: `1000.tmp`, `tmp-checkpoint-1000`, `1000.orbax-checkpoint-tmp-17`, `.incomplete`."""
 TOP_STATES = ("state.json", "trainer_state.json")
 LEROBOT_STEP = "training_state/training_step.json"
 STATE_FILES = (*TOP_STATES, LEROBOT_STEP)

@@ -60,7 +60,9 @@ _CHECKS: dict[int, tuple[Cause, Reason, str]] = {
     216: (Cause.OTHER, Reason.RESUME_UNKNOWN, "nobody could say where to continue"),
 }
 """The codes of `forebay pod prepare`: below 210 the next attempt would meet the same, from 210 on another node may mend it."""
-_BY_WORDS = re.compile(r"exit(?:ed with)? (?:code|status) (\d{1,4})", re.IGNORECASE)
+_BY_WORDS = re.compile(r"exit(?:ed with)? ?(?:code|status):? (\d{1,4})", re.IGNORECASE)
+_CONFIG_ISSUE = re.compile(r"has condition Config\w*", re.IGNORECASE)
+"""A condition that clusters let their users match, as Kubernetes' own handbook shows it."""
 _DISRUPTED = re.compile(r"has condition DisruptionTarget", re.IGNORECASE)
 
 
@@ -85,6 +87,8 @@ def _policy(text: Text, rule: str) -> Finding | None:
         return finding(
             Cause.EVICTED_NODE, "the pod was disrupted from outside", rule, reason=Reason.EVICTED_DRAIN, weight=40
         )
+    if _CONFIG_ISSUE.search(text.flat):
+        return finding(Cause.CONFIG, "the pod cannot start as it is configured", rule, weight=40)
     match = _BY_WORDS.search(text.flat)
     return by_code(int(match.group(1)), text, rule) if match else None
 
@@ -129,9 +133,9 @@ def by_code(code: int, text: Text, rule: str) -> Finding | None:
 
 WRAPPER_RULES: tuple[MessageRule, ...] = (
     MessageRule("wrapper-exit-code", 1, _wrapped),
-    MessageRule("pod-failure-policy", 1, _policy),
+    MessageRule("pod-failure-policy", 2, _policy),
 )
-EXIT_RULES: tuple[MessageRule, ...] = (MessageRule("exit-code", 1, _plain),)
+EXIT_RULES: tuple[MessageRule, ...] = (MessageRule("exit-code", 2, _plain),)
 
 
 def _preflight(code: int, text: Text, rule: str) -> Finding:

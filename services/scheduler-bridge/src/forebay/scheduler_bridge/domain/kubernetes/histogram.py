@@ -136,8 +136,8 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         (
             Kind.GPU,
             (
-                r"cannot allocate all (?:dra )?claims|resourceclaim|dynamic ?resource|resource claim|card ?(?:insufficient|uuid|type|mismatch|not)|NodeUnfitPod"
-                r"|CardNotHealth|allocated? ?cards?|\bmig profile\b|insufficient GPUs?\b|enough (?:resources?: )?(?:of )?(?:gpus?|mig)|timeSlicing|NumaNotFit"
+                r"cannot allocate all (?:dra )?claims|resourceclaim|dynamic ?resource|resource claim|\bcard\w*|Node(?:UnfitPod|InsufficientDevice)|ExclusiveDevice"
+                r"|allocated? ?cards?|\bmig profile\b|insufficient GPUs?\b|enough (?:resources?: )?(?:of )?(?:gpus?|mig)|timeSlicing|NumaNotFit"
             ),
         ),
         (

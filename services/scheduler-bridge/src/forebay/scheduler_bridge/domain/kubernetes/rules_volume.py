@@ -13,7 +13,7 @@ DEAD_MOUNT_RULE = pattern(
     Cause.VOLUME_MOUNT,
     "the process behind a mount is gone (the mount does not answer)",
     r"transport endpoint is not connected|stale (?:nfs )?file handle|socket not connected",
-    r"failed to mkdir \S+: mkdir \S+: file exists",
+    r"(?:failed to mkdir|mount source path) \S+: mkdir \S+: file exists",
     r"(?:failed to (?:stat|generate spec|prepare subpath)|error (?:mounting|preparing)|lstat|statfs|open) .*?kubelet/pods/.*?(?:input/output error|no such device|transport endpoint)",
     code=Reason.MOUNT_LOST,
     do="restart the mount (delete the mount pod or the storage driver's pod on that node), then recreate the pod",

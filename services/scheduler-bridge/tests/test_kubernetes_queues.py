@@ -213,3 +213,20 @@ def test_each_job_has_one_verdict_and_credentials_are_masked() -> None:
     assert [each.subject for each in found] == ["Job lab/pick", "Job lab/place"]
     assert "AKIAABCDEFGHIJKLMNOP" not in repr(found[0])
     assert found[0].verdict(("e1",)).evidence == ("e1",)
+
+
+def test_a_gang_whose_other_pods_may_not_be_made() -> None:
+    """Two pods run; the quota of the namespace forbids the other two: that is the reason, not their absence. Once all are there it is over."""
+    running = {"phase": "Running", **container(state={"running": {"startedAt": AT}}, ready=True)}
+    pods = [pod(f"pick-{place}", node="gpu-1", **running) for place in range(4)]
+    gang = job(parallelism=4, active=4)
+    denied = event(
+        gang,
+        "FailedCreate",
+        'Error creating: pods "pick-3" is forbidden: exceeded quota: lab, requested: requests.nvidia.com/gpu=1, '
+        "used: requests.nvidia.com/gpu=2, limited: requests.nvidia.com/gpu=2",
+    )
+    half = judged(gang, *pods[:2], denied)
+    assert (half.cause, half.fits) == (Cause.QUOTA, "unknown")
+    assert half.sentence.startswith("2 of 4 pods were made")
+    assert judged(gang, *pods, denied).reason is Reason.RUNNING

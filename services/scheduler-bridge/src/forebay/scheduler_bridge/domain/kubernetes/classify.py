@@ -177,7 +177,16 @@ _ABOUT_A_PROCESS = tuple(
     rule
     for rule in RULES
     if rule in {*WRAPPER_RULES, *EXIT_RULES}
-    or rule.name in {"mount-dead", "system-oom", "own-architecture", "shared-memory", "out-of-memory-text", "disk-full"}
+    or rule.name
+    in {
+        "mount-dead",
+        "gpu-memory",
+        "system-oom",
+        "own-architecture",
+        "shared-memory",
+        "out-of-memory-text",
+        "disk-full",
+    }
 )
 """What a process says before it ends are its own words: a `permission denied` there is its own affair."""
 _OF_QUEUES = frozenset(rule.name for rule in QUEUE_RULES)

@@ -268,16 +268,25 @@ _NO_NEWS = frozenset(
 """What controllers say when all goes its way."""
 
 
-def _refused(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # noqa: ARG001
-    """What was said about the job itself: pods that may not be made, and other events and conditions."""
+def _said_of_it(subject: Subject) -> Iterator[Seen]:
+    """Events about the job itself. That pods may not be made holds as long as some are missing."""
+    made = sum(1 for pod in subject.pods if text_at(pod, "status", "phase") != "Failed")
+    expected = _expected(subject)
     for event in subject.events:
         if event.reason in _NO_NEWS:
             continue
-        if event.reason == "FailedCreate" and subject.pods and event.kind != "Pod":
-            continue
         seen = read_event(event)
-        if event.kind == "Pod" or not subject.pods or seen.finding.weight >= 50:
+        if event.reason == "FailedCreate" and made and event.kind != "Pod":
+            if made < expected:
+                said = f"{made} of {expected} pods were made, and the others may not be: {seen.finding.sentence}"
+                yield seen.but(sentence=said, weight=min(seen.finding.weight, 61))
+        elif event.kind == "Pod" or not subject.pods or seen.finding.weight >= 50:
             yield seen if not subject.pods else seen.but(weight=max(seen.finding.weight, 66))
+
+
+def _refused(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # noqa: ARG001
+    """What was said about the job itself: pods that may not be made, and other events and conditions."""
+    yield from _said_of_it(subject)
     for group in subject.groups:
         yield from _group(group)
     root = subject.root
@@ -412,7 +421,7 @@ SITUATION_RULES: tuple[SituationRule, ...] = (
     SituationRule("job-ended", 2, _job_ended),
     SituationRule("pods", 1, _pods),
     SituationRule("queue", 1, _queue),
-    SituationRule("refused", 1, _refused),
+    SituationRule("refused", 2, _refused),
     SituationRule("not-managed", 1, _unmanaged),
     SituationRule("job-status", 1, _job_status),
     SituationRule("api-answers", 1, _api_answers),

@@ -119,6 +119,7 @@ class Decisions:
             item=work.key,
             project=work.project,
             payload=work.payload,
+            not_before=work.not_before.timestamp() if work.not_before else 0.0,
             causation=origin.causation,
             correlation=origin.correlation,
             traceparent=origin.traceparent,

@@ -44,6 +44,8 @@ class Work:
     payload: dict[str, Any] = field(default_factory=dict)
     again: bool = False
     """Run it once more even though it has finished before."""
+    not_before: datetime | None = None
+    """What is not urgent may wait for what else is to come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
@@ -39,10 +39,11 @@ _MOVERS = (
     jobs.JobGated,
     jobs.JobGateOpened,
     jobs.JobCancelled,
-    jobs.VerdictChanged,
     jobs.WorkloadEvicted,
 )
 """After these the cluster may not be as the job's state wants it."""
+_SENTENCE_WAITS = timedelta(seconds=0.3)
+"""A verdict changes only the sentence on the Job: it stands behind a gate that is to be opened, and several become one."""
 _SETTLED = (jobs.VerdictChanged,)
 """They change no cause."""
 
@@ -70,6 +71,8 @@ class ClusterBridge:
                 given += judge_preflight(job, recorded.body)
             if isinstance(recorded.body, _MOVERS) or used_up(job):
                 given.append(reconcile(job, recorded.event.id))
+            elif isinstance(recorded.body, jobs.VerdictChanged):
+                given.append(reconcile(job, recorded.event.id, not_before=now + _SENTENCE_WAITS))
         yield from given
         if isinstance(recorded.body, _SETTLED):
             return
@@ -102,13 +105,14 @@ class ClusterBridge:
             yield from announce_gate(decided, job, assess(known_of(state, job, None), now))
 
 
-def reconcile(job: Job, cause: str) -> Work:
+def reconcile(job: Job, cause: str, *, not_before: datetime | None = None) -> Work:
     """Look at the job's objects and mend them; one item per cause, so that none is missed while one runs."""
     return Work(
         kind=RECONCILE,
         key=f"{place(job.project, job.id)}/{cause}",
         project=job.project,
         payload={"job": job.id},
+        not_before=not_before,
     )
 
 

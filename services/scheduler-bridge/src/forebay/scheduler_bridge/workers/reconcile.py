@@ -70,18 +70,22 @@ class Reconciler:
                 AGAIN_S, f"there is no project file for {item.project}; put one where the bridge reads them"
             )
         turns = self._turns.setdefault(key, _Turns())
-        mine = turns.come()
+        mine = turns.come(sentence=bool(item.payload.get("sentence")))
         async with turns.lock:
             if turns.begun >= mine:
                 return ()  # a run that began after this was asked for has done it
-            turns.begun = turns.came
+            sentence = turns.begin()
             job = await context.get(Job, key)
             if job is None:
                 raise RetryLater(0.2, f"{key} is not folded yet")
             try:
-                await _Run(self._api, self._gates, site, job, context, latest=self._latest).run()
+                await _Run(self._api, self._gates, site, job, context, latest=self._latest).run(sentence=sentence)
             except ApiSilentError as error:
+                turns.sentence |= sentence
                 raise RetryLater(1.0, str(error)) from error
+            except BaseException:
+                turns.sentence |= sentence
+                raise
         return ()
 
 
@@ -92,10 +96,18 @@ class _Turns:
         self.lock = asyncio.Lock()
         self.came = 0
         self.begun = 0
+        self.sentence = False
+        """Somebody wants the sentence on the Job written; nothing else waits for that."""
 
-    def come(self) -> int:
+    def come(self, *, sentence: bool) -> int:
         self.came += 1
+        self.sentence |= sentence
         return self.came
+
+    def begin(self) -> bool:
+        self.begun = self.came
+        wanted, self.sentence = self.sentence, False
+        return wanted
 
 
 class _Run:
@@ -125,7 +137,7 @@ class _Run:
         self._path = f"{self._jobs}/{self._name}"
         self._about = f"Job/{self._namespace}/{self._name}"
 
-    async def run(self) -> None:
+    async def run(self, *, sentence: bool) -> None:
         warm, complete = await self._warm_nodes(), False
         annotations = pod_annotations(self._submission, self._pins(), self._site)
         # Which pods a Job makes is not kept on record, so a preference of theirs takes a look.
@@ -139,7 +151,9 @@ class _Run:
                 await self._complete(found)
                 complete = True
             workload = await self._workload(found)
-            todo = list(moves(self._job, found, workload, pod_annotations=annotations, warm_nodes=warm))
+            todo = list(
+                moves(self._job, found, workload, pod_annotations=annotations, warm_nodes=warm, sentence=sentence)
+            )
             if not todo:
                 return
             for move in todo:

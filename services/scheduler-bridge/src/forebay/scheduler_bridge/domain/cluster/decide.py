@@ -7,7 +7,7 @@ Kueue's answers arrive as facts, and `follow` says what they mean for attempts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from forebay.contracts.body import EventBody
@@ -72,7 +72,7 @@ class ClusterBridge:
             if isinstance(recorded.body, _MOVERS) or used_up(job):
                 given.append(reconcile(job, recorded.event.id))
             elif isinstance(recorded.body, jobs.VerdictChanged):
-                given.append(reconcile(job, recorded.event.id, not_before=now + _SENTENCE_WAITS))
+                given.append(_write(job, recorded.event.id, now + _SENTENCE_WAITS))
         yield from given
         if isinstance(recorded.body, _SETTLED):
             return
@@ -105,15 +105,20 @@ class ClusterBridge:
             yield from announce_gate(decided, job, assess(known_of(state, job, None), now))
 
 
-def reconcile(job: Job, cause: str, *, not_before: datetime | None = None) -> Work:
+def reconcile(job: Job, cause: str) -> Work:
     """Look at the job's objects and mend them; one item per cause, so that none is missed while one runs."""
     return Work(
         kind=RECONCILE,
         key=f"{place(job.project, job.id)}/{cause}",
         project=job.project,
         payload={"job": job.id},
-        not_before=not_before,
     )
+
+
+def _write(job: Job, cause: str, not_before: datetime) -> Work:
+    """The same, and put the sentence of the verdict on the Job."""
+    found = reconcile(job, cause)
+    return replace(found, payload={**found.payload, "sentence": True}, not_before=not_before)
 
 
 def _evict(job: Job, pod: ClusterObject) -> Work:

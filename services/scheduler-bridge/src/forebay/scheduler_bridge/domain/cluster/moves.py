@@ -64,8 +64,9 @@ def moves(
     *,
     pod_annotations: Mapping[str, str],
     warm_nodes: Sequence[str] = (),
+    sentence: bool = True,
 ) -> Iterator[Move]:
-    """What is left to do about a Job that exists."""
+    """What is left to do about a Job that exists; `sentence`: what people read on it, too."""
     if job.terminal is not None:
         if job.terminal.state == "CANCELLED" and not found["metadata"].get("deletionTimestamp"):
             yield Move("delete", job.terminal.message)
@@ -82,7 +83,8 @@ def moves(
         yield from _release(workload)
     else:
         yield from _hold(job, found, workload)
-    yield from _annotate(job, found)
+    if sentence:
+        yield from _annotate(job, found)
 
 
 def _has_started(found: Json) -> bool:

@@ -75,18 +75,21 @@ class Reconciler:
             if turns.begun >= mine:
                 return ()  # a run that began after this was asked for has done it
             sentence = turns.begin()
-            job = await context.get(Job, key)
-            if job is None:
-                raise RetryLater(0.2, f"{key} is not folded yet")
             try:
-                await _Run(self._api, self._gates, site, job, context, latest=self._latest).run(sentence=sentence)
-            except ApiSilentError as error:
-                turns.sentence |= sentence
-                raise RetryLater(1.0, str(error)) from error
+                await self._run(key, site, context, sentence=sentence)
             except BaseException:
-                turns.sentence |= sentence
+                turns.fail(sentence=sentence)
                 raise
         return ()
+
+    async def _run(self, key: str, site: Site, context: WorkContext, *, sentence: bool) -> None:
+        job = await context.get(Job, key)
+        if job is None:
+            raise RetryLater(0.2, f"{key} is not folded yet")
+        try:
+            await _Run(self._api, self._gates, site, job, context, latest=self._latest).run(sentence=sentence)
+        except ApiSilentError as error:
+            raise RetryLater(1.0, str(error)) from error
 
 
 class _Turns:
@@ -108,6 +111,11 @@ class _Turns:
         self.begun = self.came
         wanted, self.sentence = self.sentence, False
         return wanted
+
+    def fail(self, *, sentence: bool) -> None:
+        """Whoever waits has to run for itself."""
+        self.begun = 0
+        self.sentence |= sentence
 
 
 class _Run:

@@ -7,7 +7,7 @@ Kueue's answers arrive as facts, and `follow` says what they mean for attempts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from forebay.contracts.body import EventBody
@@ -107,18 +107,14 @@ class ClusterBridge:
 
 def reconcile(job: Job, cause: str) -> Work:
     """Look at the job's objects and mend them; one item per cause, so that none is missed while one runs."""
-    return Work(
-        kind=RECONCILE,
-        key=f"{place(job.project, job.id)}/{cause}",
-        project=job.project,
-        payload={"job": job.id},
-    )
+    return Work(kind=RECONCILE, key=f"{job.key}/{cause}", project=job.project, payload={"job": job.id})
 
 
 def _write(job: Job, cause: str, not_before: datetime) -> Work:
     """The same, and put the sentence of the verdict on the Job."""
-    found = reconcile(job, cause)
-    return replace(found, payload={**found.payload, "sentence": True}, not_before=not_before)
+    payload = {"job": job.id, "sentence": True}
+    key = f"{job.key}/{cause}"
+    return Work(kind=RECONCILE, key=key, project=job.project, payload=payload, not_before=not_before)
 
 
 def _evict(job: Job, pod: ClusterObject) -> Work:

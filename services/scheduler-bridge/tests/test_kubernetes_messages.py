@@ -70,7 +70,7 @@ def test_the_vocabulary_is_complete() -> None:
 def test_never_is_said_only_where_the_text_compares_both_numbers() -> None:
     """A histogram alone proves nothing about tomorrow's nodes; a request above a maximum does."""
     said = {judged(line).rule for line in ALL if judged(line).fits == "never"}
-    assert said == {"kueue-flavors@1", "larger-than-any-node@1"}
+    assert said == {"kueue-flavors@2", "larger-than-any-node@1"}
     over = 'pods "x" is forbidden: exceeded quota: q, requested: cpu={}, used: cpu=2, limited: cpu=8'
     assert classify(Message(where="apiError", reason="Forbidden", text=over.format("9"))).fits == "never"
     busy = classify(Message(where="apiError", reason="Forbidden", text=over.format("7500m")))

@@ -65,7 +65,7 @@ _GRAMMAR: tuple[tuple[_Wait, re.Pattern[str]], ...] = tuple(
             _Wait.TOPOLOGY,
             (
                 r"topology \"?(?P<flavor>[\w.\-]+)\"? (?:doesn't allow to fit|allows to fit only)[^;]*?(?:;[^,]*fit on level [\w./\-]+)*"
-                r"(?=$|, (?:insufficient|untolerated|flavor|resource)|; (?:couldn't|failed)|\. total nodes)"
+                r"(?=$|, (?:insufficient|untolerated|flavor|resource)|; (?:couldn't|failed)|\. \w)"
             ),
         ),
         (_Wait.NODE_GONE, r"cannot (?:find replacement assignment for unhealthy node|replace the node)[^;]*"),
@@ -82,8 +82,14 @@ _GRAMMAR: tuple[tuple[_Wait, re.Pattern[str]], ...] = tuple(
             r"flavor \"(?P<flavor>[^\"]+)\" (?:does not support|information missing|does not contain|supports only)[^,;]*",
         ),
         (_Wait.NOT_COVERED, r"no requested topology level[^;]*"),
+        (
+            _Wait.NOT_COVERED,
+            r"requires topology, but there is no tas cache information|(?:no|more than one) tas flavor assigned[^;]*",
+        ),
     )
 )
+_RESERVED = re.compile(r"quota reserved in", re.IGNORECASE)
+"""From 0.15 on this is followed by the flavors that were looked at and not taken."""
 _EXCLUDED = re.compile(r"excluded:\s*(.*)", re.IGNORECASE)
 _EXCLUSION = re.compile(
     r"(resource|taint) \"([^\"]+)\":\s*(\d+)|(nodeSelector|affinity|topologyDomain):\s*(\d+)", re.IGNORECASE
@@ -124,6 +130,8 @@ def _obstacles(flat: str) -> list[_Obstacle]:
 
 def _judge(text: Text, rule: str) -> Finding | None:
     flat = text.flat
+    if _RESERVED.match(flat):
+        return None
     obstacles = _obstacles(flat)
     if not obstacles and not _HEAD.search(flat):
         return None
@@ -223,4 +231,4 @@ def _topology(main: _Obstacle, flat: str, rule: str) -> Finding:
     )
 
 
-FLAVOR_RULES: tuple[MessageRule, ...] = (MessageRule("kueue-flavors", 1, _judge),)
+FLAVOR_RULES: tuple[MessageRule, ...] = (MessageRule("kueue-flavors", 2, _judge),)

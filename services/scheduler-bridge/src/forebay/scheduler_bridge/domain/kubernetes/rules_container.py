@@ -146,6 +146,7 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
         r"(?P<name>(?:resourceclaim(?:template)?|device ?class|runtimeclass)(?:s|es)?(?:\.[\w.]+)? \"?[\w.\-/]+\"?) (?:not found|does not exist)",
         code=Reason.CONFIG_MISSING,
         do="create {name} in the job's namespace, or correct its name in the job",
+        version=2,
         weight=15,
     ),
     pattern(
@@ -194,9 +195,10 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
         "the container cannot be started as it is configured",
         r"invalid (?:environment|mount|volume|spec|capability|security)|cannot find volume \"?[\w.\-]+\"? to mount|are you trying to mount a directory onto a file",
         r"nvidia-container-cli|failed to (?:create shim task|start container|create containerd task|create containerd container|generate (?:container|spec))",
-        r"failed to sync (?:configmap|secret) cache",
+        r"failed to sync (?:configmap|secret) cache|cannot enforce apparmor|forbidden sysctl",
         tokens="CreateContainerConfigError CreateContainerError RunContainerError StartError ContainerCannotRun InvalidConfig ConfigError"
-        " InvalidSpec ValidationFailed InvalidEnvironmentVariableNames FAILED_BACKEND_CONFIG",
+        " AppArmor SysctlForbidden UnsupportedSysctl InvalidSpec ValidationFailed InvalidEnvironmentVariableNames FAILED_BACKEND_CONFIG",
+        version=2,
         weight=30,
         either=True,
     ),
@@ -230,7 +232,7 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
         Cause.CRASH,
         "the job failed as often as it may",
         r"backoff ?limit|reached the specified backoff|for retry limit reached|reached (?:max(?:imum)?|the specified) (?:restarts?|retries|failed)|job has failed (?:too many|more than)|max ?restarts"
-        r"|\d+ (?:worker|master|launcher|head|ps|chief)\w* replica\(?s?\)? failed|failed due to one or more job failures|is failed because|has failed indexes",
+        r"|\d+ (?:worker|master|launcher|head|ps|chief)\w* replica\(?s?\)? failed|failed due to one or more job failures|is failed because|has failed indexes|found \d+ failed pods",
         tokens="BackoffLimitExceeded PodFailurePolicy FailedIndexes MaxFailedIndexesExceeded JobsFailed FailedJobs ReachedMaxRestarts JobFailed PyTorchJobFailed AppFailed"
         " BackoffLimitExceededPerIndex ExceededRetries RayJobFailed MPIJobFailed TFJobFailed TrainJobFailed",
         code=Reason.ATTEMPTS_EXHAUSTED,

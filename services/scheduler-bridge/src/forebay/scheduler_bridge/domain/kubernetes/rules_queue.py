@@ -10,6 +10,16 @@ _QUEUE_OWNER = "have the owner of {queue} start it again"
 
 QUEUE_RULES: tuple[MessageRule, ...] = (
     pattern(
+        "quota-reserved",
+        Cause.OTHER,
+        "the queue has let it through",
+        r"^quota reserved in|^admitted by clusterqueue|^the workload is admitted",
+        code=Reason.STARTING,
+        layer=Layer.QUOTA,
+        do=LATER,
+        weight=90,
+    ),
+    pattern(
         "preempted-in-queue",
         Cause.PREEMPTED,
         "it was preempted to make room for another workload",

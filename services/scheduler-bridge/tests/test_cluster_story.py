@@ -259,6 +259,27 @@ def test_a_pod_that_went_unseen_is_not_said_to_have_been_deleted_by_somebody(
     assert "between 2026-01-10 08:00:00 and 2026-01-10 09:00:00 UTC" in ending.message
 
 
+def test_an_event_about_a_gate_that_is_open_is_past() -> None:
+    """Kueue's event stays for an hour; the condition of the Workload says what holds now."""
+    world = Cluster()
+    job = submitted(world)
+    world.see(job, kube_job(job))
+    gated = "Admission is gated by: forebay.dev/data-ready"
+    world.see(job, workload(job, condition("QuotaReserved", "False", reason="AdmissionGated", message=gated)))
+    event = {
+        "kind": "Event",
+        "metadata": {"name": "e1", "namespace": "arm-lab", "uid": "e1"},
+        "involvedObject": {"kind": "Workload", "name": f"job-{job}-abc", "namespace": "arm-lab", "uid": f"wl-{job}"},
+        "reason": "AdmissionGated",
+        "message": f"Workload {gated.lower()}",
+    }
+    world.see(job, event)
+    assert why(world, job)[1] == "AdmissionGated"
+    full = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a, 300m more needed"
+    world.see(job, workload(job, condition("QuotaReserved", "False", reason="Pending", message=full)))
+    assert why(world, job)[:2] == ("quota", "QuotaExceeded")
+
+
 def test_what_is_free_on_a_node_is_not_guessed_from_ones_own_pods() -> None:
     """Other jobs' pods are not among a job's facts; the size of the nodes is, and that one is enough for "never"."""
     world = Cluster()

@@ -273,6 +273,8 @@ def _said_of_it(subject: Subject) -> Iterator[Seen]:
     made = sum(1 for pod in subject.pods if text_at(pod, "status", "phase") != "Failed")
     expected = _expected(subject)
     for event in subject.events:
+        if any(workloads.is_past(event, workload) for workload in subject.workloads):
+            continue
         if event.reason in _NO_NEWS:
             continue
         seen = read_event(event)

@@ -9,6 +9,7 @@ from forebay.contracts.reasons import Layer, Reason
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Facts,
     Object,
+    Said,
     condition,
     is_true,
     items_at,
@@ -25,6 +26,7 @@ from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, NEXT, C
 _NOT_UNSUSPENDED = timedelta(minutes=5)
 _NO_ANSWER = frozenset({Reason.NOT_EVALUATED_YET, Reason.UNKNOWN})
 _DATA_WORDS = ("data", "forebay", "cache", "warm")
+_GATED = "AdmissionGated"
 _CHECK_ORDER = {"Rejected": 0, "Retry": 1, "Pending": 2}
 
 
@@ -48,9 +50,17 @@ def look_at(facts: Facts, workload: Object, now: datetime, *, suspended: bool) -
         else:
             yield _not_evaluated(facts, workload, said)
     for event in facts.about(workload):
+        if is_past(event, workload):
+            continue
         seen = read_event(event)
         if seen.finding.cause not in {Cause.OTHER, Cause.PREEMPTED} and not admitted:
             yield seen.but(weight=max(seen.finding.weight, 58))
+
+
+def is_past(event: Said, workload: Object) -> bool:
+    """It told of a gate before quota that the Workload's condition does not know any more."""
+    reserved = condition(workload, "QuotaReserved")
+    return event.reason == _GATED and reserved is not None and text_at(reserved, "reason") != _GATED
 
 
 def _finished(workload: Object) -> Iterator[Seen]:

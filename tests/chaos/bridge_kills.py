@@ -37,7 +37,7 @@ JOBS = 50
 _KILLS_PER_JOBS = 20
 _AT_WORK = 0.6
 """Share of kills that come when it has started and works off what it found."""
-_WITHIN_S = 120.0
+_WITHIN_S = 300.0
 _QUOTA = {"cpu": "1", "memory": "4Gi"}
 """Ten jobs at once."""
 Json = dict[str, Any]

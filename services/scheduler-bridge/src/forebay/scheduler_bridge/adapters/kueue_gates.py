@@ -12,10 +12,12 @@ import asyncio
 import contextlib
 import logging
 import time
+from datetime import UTC, datetime, timedelta
 
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
 from forebay.scheduler_bridge.domain.cluster.moves import GateKind, gate_in_force
 from forebay.scheduler_bridge.domain.cluster.objects import KUEUE, Json
+from forebay.scheduler_bridge.domain.kubernetes.facts import moment
 from forebay.scheduler_bridge.domain.pod_layout import GATE, KUEUE_GATED_BY, KUEUE_QUEUE, MANAGED_BY
 from forebay.scheduler_bridge.errors import ApiRefusedError, ApiSilentError
 
@@ -29,6 +31,7 @@ SILENT_S = 30.0
 LOOK_S = 0.2
 PROBE = "forebay-gate-probe"
 """One name, so that a probe which a crash left behind is found."""
+_EXISTS = 409
 
 
 class KueueGates:
@@ -58,12 +61,7 @@ class KueueGates:
                 return "suspend", FRESH_S
             raise ApiSilentError(str(error)) from error
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-        await self._remove(f"{path}/{PROBE}")
-        try:
-            made = await self._api.post(path, _probe(namespace, queue))
-        except ApiRefusedError as error:
-            msg = f"the probe for Kueue's gate cannot be made: {error}"
-            raise ApiSilentError(msg) from error
+        made = await self._make(path, _probe(namespace, queue))
         try:
             answer = await self._answer(namespace, str(made["metadata"]["uid"]))
         finally:
@@ -76,6 +74,25 @@ class KueueGates:
                 "it admitted the probe" if answer is False else f"it said nothing within {PROBE_S:g} s",
             )
         return "annotation" if answer else "label", SILENT_S if answer is None else FRESH_S
+
+    async def _make(self, path: str, probe: Json) -> Json:
+        """A new probe, or that of a process which was killed a moment ago: what Kueue said about it counts."""
+        try:
+            try:
+                return await self._api.post(path, probe)
+            except ApiRefusedError as error:
+                if error.status != _EXISTS:
+                    raise
+            left = (await self._api.get(f"{path}/{PROBE}"))["metadata"]
+        except ApiRefusedError as error:
+            msg = f"the probe for Kueue's gate cannot be made: {error}"
+            raise ApiSilentError(msg) from error
+        made = moment(left.get("creationTimestamp"))
+        if made is None or left.get("deletionTimestamp") or datetime.now(UTC) - made > timedelta(seconds=FRESH_S):
+            await self._remove(f"{path}/{PROBE}")
+            msg = "an old probe for Kueue's gate is being removed"
+            raise ApiSilentError(msg)
+        return {"metadata": left}
 
     async def _remove(self, path: str) -> None:
         with contextlib.suppress(ApiRefusedError, ApiSilentError):

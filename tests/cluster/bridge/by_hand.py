@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forebay.testcluster import launch, objects, settings
+from forebay.testcluster.api import Api
 from forebay.testcluster.cluster import TestCluster
 
 from tests.cluster import agent_image
@@ -65,6 +66,21 @@ async def load_agent(cluster: TestCluster, folder: Path) -> None:
 
 
 @asynccontextmanager
+async def kwok_nodes(cluster: TestCluster, api: Api, names: Sequence[str]) -> AsyncIterator[None]:
+    """Nodes that KWOK keeps alive, and KWOK where it does not run; both are taken away at the end."""
+    runs_already = launch.server_pids(cluster.folder).get(KWOK) is not None
+    if not runs_already:
+        await cluster.start_kwok()
+    try:
+        await _many(api.create(objects.kwok_node(name, {"cpu": "64", "memory": "256Gi"})) for name in names)
+        yield
+    finally:
+        await _many(api.delete("Node", None, name) for name in names)
+        if not runs_already:
+            await cluster.stop_server(KWOK)
+
+
+@asynccontextmanager
 async def bridge_with_kwok(
     cluster: TestCluster, folder: Path, quota: Mapping[str, str | int], *, nodes: int = 1
 ) -> AsyncIterator[Place]:
@@ -72,20 +88,13 @@ async def bridge_with_kwok(
     namespace = f"t-{uuid.uuid4().hex[:10]}"
     names = [f"{namespace}-{number}" for number in range(nodes)]
     folder.mkdir(parents=True, exist_ok=True)
-    runs_already = launch.server_pids(cluster.folder).get(KWOK) is not None
-    async with cluster.api() as api:
+    async with cluster.api() as api, kwok_nodes(cluster, api, names):
         queues = Queues(api, namespace)
         await api.create(objects.namespace(namespace))
         try:
-            if not runs_already:
-                await cluster.start_kwok()
-            await _many(api.create(objects.kwok_node(name, {"cpu": "64", "memory": "256Gi"})) for name in names)
             await queues.make(quota, name="main")
             async with running_bridge(cluster, api, namespace, folder) as bridge:
                 yield Place(bridge, queues.behind("main"))
         finally:
             await api.delete("Namespace", None, namespace)
             await queues.remove()
-            await _many(api.delete("Node", None, name) for name in names)
-            if not runs_already:
-                await cluster.stop_server(KWOK)

@@ -11,6 +11,7 @@ from forebay.testcluster.cluster import TestCluster
 
 from tests.eventually import eventually
 
+from .by_hand import kwok_nodes
 from .world import SOON, Bridge
 
 pytestmark = pytest.mark.timeout(400)
@@ -24,19 +25,21 @@ async def test_a_lost_node_and_its_return(bridge: Bridge, cluster: TestCluster) 
     restart = {"max_attempts": 3, "allow_cold_start": True}
     job = await bridge.submit("lost", "trap 'exit 143' TERM; sleep 600 & wait", restart=restart, pod=overlay)
     await bridge.until(job, lambda found: found["state"] == "RUNNING", "it runs")
-    await cluster.stop_kubelet()
-    try:
-        lost = await bridge.cause(job, "NodeLost")
-        assert cluster.node in lost["message"]
-        unsure = await bridge.cause(job, "OldPodNotConfirmedDead")
-        assert "may still write" in unsure["message"]
-        assert "out-of-service" in unsure["next_action"]
-        assert unsure["where"] == cluster.node
-        (pod,) = await bridge.api.pods_of(bridge.namespace, job)
-        answer = await bridge.why(job)
-        assert [item["ending"] for item in answer["attempts"]] == [None], "it is not over while its pod may write"
-    finally:
-        await cluster.start_kubelet()
+    # Where every node is lost, the controllers suspect themselves and evict nobody. A second node stays.
+    async with kwok_nodes(cluster, bridge.api, [f"{bridge.namespace}-stays"]):
+        await cluster.stop_kubelet()
+        try:
+            lost = await bridge.cause(job, "NodeLost")
+            assert cluster.node in lost["message"]
+            unsure = await bridge.cause(job, "OldPodNotConfirmedDead")
+            assert "may still write" in unsure["message"]
+            assert "out-of-service" in unsure["next_action"]
+            assert unsure["where"] == cluster.node
+            (pod,) = await bridge.api.pods_of(bridge.namespace, job)
+            answer = await bridge.why(job)
+            assert [item["ending"] for item in answer["attempts"]] == [None], "it is not over while its pod may write"
+        finally:
+            await cluster.start_kubelet()
 
     def again(found: Json) -> bool:
         return len(found["attempts"]) == 2 and found["attempts"][1]["state"] == "RUNNING"

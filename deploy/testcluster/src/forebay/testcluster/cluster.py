@@ -81,9 +81,10 @@ class TestCluster:
         await self.stop_server("kubelet")
 
     async def start_kubelet(self) -> None:
-        """Start the kubelet and return when the node is Ready."""
+        """Start the kubelet and return when the node is Ready and Kueue, which may have been evicted, answers again."""
         await self.start_server("kubelet")
         await self.wait_for_node(ready=True)
+        await asyncio.to_thread(launch.wait_for_kueue, self.folder)
 
     async def wait_for_node(self, *, ready: bool, within: float = 90) -> None:
         async with asyncio.timeout(within):

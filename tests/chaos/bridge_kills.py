@@ -37,6 +37,8 @@ JOBS = 50
 _KILLS_PER_JOBS = 20
 _AT_WORK = 0.6
 """Share of kills that come when it has started and works off what it found."""
+_WORK_S = 3.0
+"""How long it may work at most; with less than that between all kills nothing would ever get done."""
 _WITHIN_S = 300.0
 _QUOTA = {"cpu": "1", "memory": "4Gi"}
 """Ten jobs at once."""
@@ -142,7 +144,7 @@ class BridgeKills:
         while self.outcome.kills < self._kills:
             if self._random.random() < _AT_WORK:
                 await eventually(self._answers, what="the bridge answers", within=_WITHIN_S)
-                await self._pause(self._random.uniform(0, 1))
+                await self._pause(self._random.uniform(0, _WORK_S))
             else:
                 await self._pause(self._random.uniform(0, self.outcome.start_s))
             process = self._bridge.process

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from forebay.runtime.errors import Refused, Unreachable
+from forebay.scheduler_bridge.adapters.kueue_gates import PROBE
+from forebay.scheduler_bridge.domain.cluster.facts import has_finished
 from forebay.testcluster.api import Api
 from forebay.testcluster.cluster import TestCluster
 
@@ -87,6 +89,15 @@ class Witness:
         if change == "DELETED":
             self.gone.add(uid)
 
+    @property
+    def ended(self) -> int:
+        """Job objects that are over or gone."""
+        return sum(
+            uid in self.gone or has_finished(item)
+            for uid, item in self.objects.items()
+            if item["kind"] == "Job" and item["metadata"]["name"] != PROBE
+        )
+
     def pods_of(self, job: str) -> list[Json]:
         labels = [(item, item["metadata"].get("labels") or {}) for item in self.objects.values()]
         return [item for item, named in labels if item["kind"] == "Pod" and named.get("job-name") == job]
@@ -119,8 +130,8 @@ class BridgeKills:
         await self._bridge.start()
         self.outcome.start_s = time.monotonic() - began
         async with asyncio.TaskGroup() as group:
-            users = [group.create_task(self._use(number)) for number in range(self._total)]
-            group.create_task(self._kill_until_done(users))
+            group.create_task(self._feed(group))
+            group.create_task(self._kill())
         await eventually(self._all_ended, what="every job has ended", within=_WITHIN_S, every=0.5)
         await eventually(self._quiet, what="the bridge has nothing left to do", within=60, every=0.2)
         self.outcome.jobs = len(self._wanted)
@@ -140,7 +151,7 @@ class BridgeKills:
 
     # killing
 
-    async def _kill_until_done(self, users: list[asyncio.Task[None]]) -> None:
+    async def _kill(self) -> None:
         while self.outcome.kills < self._kills:
             if self._random.random() < _AT_WORK:
                 await eventually(self._answers, what="the bridge answers", within=_WITHIN_S)
@@ -154,7 +165,6 @@ class BridgeKills:
             await self._bridge.stop(signal.SIGKILL)
             self.outcome.kills += 1
             await self._bridge.launch()
-        await asyncio.gather(*users)
 
     def _last_words(self) -> str:
         return (self._bridge.folder / "bridge.log").read_text(encoding="utf-8")[-2000:]
@@ -174,14 +184,23 @@ class BridgeKills:
 
     # using; patiently, because the bridge may be dead at any moment
 
-    async def _use(self, number: int) -> None:
-        """One job, when its turn of the kills has come, until nobody has to do anything about it any more."""
-        turn = number * self._kills // self._total
-        await eventually(lambda: self.outcome.kills >= turn, what=f"kill {turn}", within=3600)
+    async def _feed(self, group: asyncio.TaskGroup) -> None:
+        """Job after job, spread over the kills, and never more than one wave of them under way."""
+        for number in range(self._total):
+            turn = number * self._kills // self._total
+            await eventually(
+                lambda number=number, turn=turn: self.outcome.kills >= turn and number - self._witness.ended < JOBS,  # type: ignore[misc]
+                what=f"it is job {number}'s turn",
+                within=3600,
+            )
+            self._use(number, group)
+
+    def _use(self, number: int, group: asyncio.TaskGroup) -> None:
+        """One job, until nobody has to do anything about it any more."""
         kind = ("deleted", "cancelled", "failing", "failing")[number % JOBS] if number % JOBS < 4 else "plain"
         if kind == "plain" and number % 4 == 0:
             kind = "data"
-        await getattr(self, f"_{kind}")(f"{kind}-{number}")
+        group.create_task(getattr(self, f"_{kind}")(f"{kind}-{number}"))
 
     async def _plain(self, name: str) -> None:
         await self._submit(name, Wanted("SUCCEEDED"), pod=dict(ON_KWOK))

@@ -8,6 +8,7 @@ the workshop and `decide` (as `Pending`) look at. Every method only prepares a
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -64,11 +65,9 @@ class Decisions:
         """Read what the store holds."""
         self.outbox = Outbox()
         self.outbox.restore(await self._all(OutboxEntry))
-        self.work = {
-            record.key: record
-            for _, body in await self.store.find(WorkRecord.kind, "state", "open")
-            for record in [decode_document(WorkRecord, body)]
-        }
+        found = await self.store.find(WorkRecord.kind, "state", "open")
+        records = [decode_document(WorkRecord, body) for _, body in found]
+        self.work = {record.key: record for record in sorted(records, key=lambda record: record.asked_at)}
         self.deadlines = {record.key: record for record in await self._all(DeadlineRecord)}
         self.parked = {record.seq for record in await self._all(ParkedMessage)}
 
@@ -120,6 +119,7 @@ class Decisions:
             project=work.project,
             payload=work.payload,
             not_before=work.not_before.timestamp() if work.not_before else 0.0,
+            asked_at=time.time(),
             causation=origin.causation,
             correlation=origin.correlation,
             traceparent=origin.traceparent,

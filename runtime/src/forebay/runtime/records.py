@@ -47,6 +47,8 @@ class WorkRecord(Document, frozen=True, kw_only=True):
     failures: int = 0
     not_before: float = 0.0
     """Seconds since the epoch; pauses are no decisions, so the wall clock will do."""
+    asked_at: float = 0.0
+    """Oldest first, also after a crash: else what has a late name would never have its turn."""
     last_error: str | None = None
     causation: str | None = None
     correlation: str | None = None

@@ -16,7 +16,16 @@ from pathlib import Path
 from forebay.testcluster import images
 
 AGENT = "forebay.test/agent:1"
-_PROGRAM = "#!/opt/python/bin/python3\nfrom forebay.cli.main import main\nmain()\n"
+_PROGRAM = """#!/opt/python/bin/python3
+import site
+import sys
+
+# Debian's own Python would look for them in dist-packages.
+site.addsitedir(f"/opt/python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
+from forebay.cli.main import main
+
+main()
+"""
 _LEFT_OUT = frozenset({"pylance", "pyarrow", "numpy", "motor", "pymongo"})
 """Big, and nothing that an agent in a pod needs."""
 _NOT_NEEDED = ("test", "idlelib", "tkinter", "ensurepip", "site-packages", "__pycache__", "lib2to3", "turtledemo")

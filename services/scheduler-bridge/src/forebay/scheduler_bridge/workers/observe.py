@@ -44,7 +44,8 @@ Owner = tuple[str, str]
 LIVED = ("Job", "Pod", "Workload")
 """Kinds whose absence from a list means that they were deleted."""
 _BELONGINGS = frozenset({"Pod", "Workload"})
-"""Of a Job. They are listed before it, because its end is the last word about it."""
+"""Of a Job. Its end is the last word about it, so Jobs are listed before them and looked at after them: whatever a Job
+that is over has left behind is then in the later lists, and known before its end is."""
 MAX_WAITING = 2_000
 """Objects whose events and dependants are kept because whose they are is not known yet."""
 MAX_KNOWN = 20_000
@@ -94,6 +95,7 @@ class Observer:
         self._offers: asyncio.Queue[tuple[Owner, Json, bool, str]] = asyncio.Queue(maxsize=10 * BATCH)
         self._trouble: dict[str, str] = {}
         self._listed: set[str] = set()
+        self._jobs_fetched = asyncio.Event()
         self._belongings = asyncio.Event()
         self._jobs_listed = asyncio.Event()
         self.seen_at = 0.0
@@ -112,9 +114,12 @@ class Observer:
         return "; ".join(troubles) or (f"listing {', '.join(wanted)}" if wanted else "watched")
 
     async def _follow(self, collection: Collection, company: Company) -> None:
-        if collection.kind == "Job":
-            await self._belongings.wait()
+        if collection.kind in _BELONGINGS:
+            await self._jobs_fetched.wait()
         async for seen in self._watch(collection).run():
+            if collection.kind == "Job":
+                self._jobs_fetched.set()
+                await self._belongings.wait()
             match seen:
                 case Trouble(cause=cause, missing=missing):
                     if not (missing and collection.optional) and self._trouble.get(collection.kind) != cause:

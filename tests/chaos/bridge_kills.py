@@ -102,6 +102,19 @@ class Witness:
         labels = [(item, item["metadata"].get("labels") or {}) for item in self.objects.values()]
         return [item for item, named in labels if item["kind"] == "Pod" and named.get("job-name") == job]
 
+    def words(self, job: str) -> str:
+        """What the API shows of a job, in a line."""
+        found = []
+        for uid, item in self.objects.items():
+            metadata, status = item["metadata"], item.get("status") or {}
+            if job not in {metadata["name"], (metadata.get("labels") or {}).get("job-name")}:
+                continue
+            holds = [one["type"] for one in status.get("conditions") or () if one["status"] == "True"]
+            place = (item.get("spec") or {}).get("nodeName", "")
+            gone = "gone" if uid in self.gone else ""
+            found.append(" ".join(filter(None, (item["kind"], status.get("phase"), place, str(holds), gone))))
+        return "; ".join(found)
+
     def runs(self, job: str) -> Json | None:
         """The job's pod whose training container runs."""
         for pod in self.pods_of(job):
@@ -164,6 +177,9 @@ class BridgeKills:
             self.outcome.during["at work" if await self._answers() else "starting"] += 1
             await self._bridge.stop(signal.SIGKILL)
             self.outcome.kills += 1
+            if self.outcome.kills % _KILLS_PER_JOBS == 0:
+                done = f"{self.outcome.kills} of {self._kills} kills, {self._witness.ended} of {self._total} jobs ended"
+                sys.stderr.write(done + "\n")
             await self._bridge.launch()
 
     def _last_words(self) -> str:
@@ -274,7 +290,11 @@ class BridgeKills:
 
     async def _all_ended(self) -> bool:
         answer = await self._ask("jobs", {"limit": 1000})
-        going = {one["job"]: one["message"] for one in answer["jobs"] if one["ended_at"] is None}
+        going = {
+            one["job"]: f"{one['message']}; the API: {self._witness.words(one['job'])}"
+            for one in answer["jobs"]
+            if one["ended_at"] is None
+        }
         assert not going, f"these have not ended: {going}"
         return True
 

@@ -150,6 +150,28 @@ async def test_a_second_process_repeats_nothing_and_says_what_went_unseen() -> N
     assert "deleted between 2026-" in unseen["message"]
 
 
+@pytest.mark.parametrize("there", [True, False])
+async def test_what_got_well_or_went_while_nobody_watched_is_not_held_against_a_job(*, there: bool) -> None:
+    """A lost node that answers again, or is gone, by the first list after a restart."""
+    world = Cluster()
+    job, stage = scene(world)
+
+    def node(ready: str) -> dict[str, Any]:
+        status = {"conditions": [condition("Ready", ready, reason="NodeStatusUnknown")]}
+        return {"kind": "Node", "metadata": {"name": "n1", "uid": "n1"}, "status": status}
+
+    placed = numbered(pod(job, "p1", "2026-01-10T08:00:02Z", node="n1"), 4)
+    stage.bring(Put(numbered(node("Unknown"), 3)), "Node")
+    stage.bring(Put(placed), "Pod")
+    await facts(world, stage, until=lambda items: any(item.startswith("Node/") for item in items))
+    again = Stage()
+    again.bring(Listed([numbered(kube_job(job), 1)]), "Job")
+    again.bring(Listed([placed]), "Pod")
+    again.bring(Listed([numbered(node("True"), 8)] if there else []), "Node")
+    found = await facts(world, again, until=lambda items: len([item for item in items if "Node/n1" in item]) == 2)
+    assert found[-1] == ("Node/n1 Ready=True" if there else "Node/n1 Deleted")
+
+
 async def test_a_watch_that_was_cut_says_from_when_on_it_saw_nothing() -> None:
     """After a 410 the process itself knows until when it had heard; what exists still is no gap."""
     world = Cluster()

@@ -46,6 +46,8 @@ LIVED = ("Job", "Pod", "Workload")
 _BELONGINGS = frozenset({"Pod", "Workload"})
 """Of a Job. Its end is the last word about it, so Jobs are listed before them and looked at after them: whatever a Job
 that is over has left behind is then in the later lists, and known before its end is."""
+AROUND = ("Node", "ClusterQueue", "LocalQueue", "PersistentVolumeClaim")
+"""Kinds that jobs depend on and share."""
 MAX_WAITING = 2_000
 """Objects whose events and dependants are kept because whose they are is not known yet."""
 MAX_KNOWN = 20_000
@@ -171,6 +173,8 @@ class Observer:
         self._was_listed(collection)
         if collection.kind == "Node":
             await self._take_again()
+        if collection.kind in AROUND:
+            await self._take_changed(collection.kind, since, company)
         if collection.kind not in LIVED:
             return
         await self._jobs_listed.wait()  # how a job ended says more about its pods than that they are gone
@@ -182,9 +186,19 @@ class Observer:
             for document in gone:
                 await self._offers.put(((document.project, document.job), document.body, True, note))
 
+    async def _take_changed(self, kind: str, since: datetime | None, company: Company) -> None:
+        """What jobs had trouble with may be well again, or gone, without anybody having watched."""
+        for document in await company.read(lambda state: _held_against(state, kind)):
+            now, owner = self._around.get(_place_of(document.body)), (document.project, document.job)
+            if now is not None and uid_of(now) == document.uid:
+                await self._offers.put((owner, now, False, ""))
+            else:
+                note = unseen(since or document.at, datetime.now(UTC))
+                await self._offers.put((owner, document.body, True, note))
+
     async def _take(self, item: Json, *, gone: bool) -> None:
         kind = item["kind"]
-        if kind in {"Node", "ClusterQueue", "LocalQueue", "PersistentVolumeClaim"}:
+        if kind in AROUND:
             await self._take_around(item, gone=gone)
         elif kind == "Event":
             if not gone:  # events are forgotten by the API after an hour; that is no news
@@ -288,8 +302,7 @@ class Observer:
             await self._offers.put((owner, self._nodes[name], False, ""))
 
     async def _take_around(self, item: Json, *, gone: bool) -> None:
-        metadata = item["metadata"]
-        place_ = (item["kind"], str(metadata.get("namespace") or ""), str(metadata.get("name")))
+        place_ = _place_of(item)
         before = self._around.get(place_)
         self._around[place_] = item
         if gone:
@@ -393,6 +406,17 @@ def _another_place(before: Json, item: Json) -> bool:
 
 def _live(state: State, kind: str) -> list[ClusterObject]:
     return state.find(ClusterObject, "live", kind)
+
+
+def _held_against(state: State, kind: str) -> list[ClusterObject]:
+    """Those that are on record for a job which is not over."""
+    jobs = [(document, state.get(Job, document.of)) for document in _live(state, kind)]
+    return [document for document, job in jobs if job is not None and job.terminal is None]
+
+
+def _place_of(item: Json) -> tuple[str, str, str]:
+    metadata = item["metadata"]
+    return item["kind"], str(metadata.get("namespace") or ""), str(metadata.get("name"))
 
 
 def _job_uids(item: Json) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from forebay.testcluster import launch, objects, settings
 from forebay.testcluster.api import Api
 from forebay.testcluster.cluster import TestCluster
 
-from tests.cluster import agent_image
+from tests.cluster import our_images
 from tests.cluster.queues import Queues
 
 from .world import Bridge, running_bridge
@@ -62,7 +62,7 @@ async def any_cluster() -> AsyncIterator[TestCluster]:
 async def load_agent(cluster: TestCluster, folder: Path) -> None:
     """Give the node the image of our own containers."""
     folder.mkdir(parents=True, exist_ok=True)
-    await cluster.load_image(agent_image.build(folder))
+    await cluster.load_image(our_images.build_agent(folder))
 
 
 @asynccontextmanager

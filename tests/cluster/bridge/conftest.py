@@ -9,7 +9,7 @@ import pytest
 from forebay.testcluster.api import Api
 from forebay.testcluster.cluster import TestCluster
 
-from tests.cluster import agent_image
+from tests.cluster import our_images
 from tests.cluster.queues import Queues
 
 from .world import Bridge, running_bridge
@@ -20,8 +20,8 @@ def agent(cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory) -> str
     """The image of our own containers, on the node."""
     import asyncio  # noqa: PLC0415 a session fixture has no loop of its own
 
-    asyncio.run(cluster.load_image(agent_image.build(tmp_path_factory.mktemp("agent"))))
-    return agent_image.AGENT
+    asyncio.run(cluster.load_image(our_images.build_agent(tmp_path_factory.mktemp("agent"))))
+    return our_images.AGENT
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from forebay.testcluster import build
 from forebay.testcluster.api import Api
 from forebay.testcluster.cluster import TestCluster
 
-from tests.cluster import agent_image
+from tests.cluster import our_images
 from tests.eventually import eventually
 from tests.servers.nats import NatsServer, nats_server
 
@@ -231,12 +231,12 @@ async def running_bridge(
 ) -> AsyncIterator[Bridge]:
     """A bridge that runs as the account of `deploy/kubernetes`, for the queue `main` of a namespace."""
     kubectl = [str(build.kubectl()), f"--kubeconfig={cluster.kubeconfig}"]
-    account = service_account(cluster.kubeconfig, kubectl, folder, namespace)
+    own = service_account(cluster.kubeconfig, kubectl, folder, namespace)
     classes = [f"{namespace}-low", f"{namespace}-high"]
     projects = project_file(folder, namespace, ("main",), priority_classes=classes)
     async with nats_server(folder / "home", PROJECT, pods=True) as server, relay(server.port) as port:
         bus = f"nats://{await address_of_this_machine(cluster, api)}:{port}"
-        variables = environment(server, folder, account, projects, bus) | settings
+        variables = environment(server, folder, own, projects, bus) | settings
         async with Client.connect(server.url, server.key(OPERATOR), OPERATOR) as client:
             running = Bridge(
                 server=server, client=client, api=api, namespace=namespace, folder=folder, environment=variables
@@ -255,18 +255,24 @@ async def address_of_this_machine(cluster: TestCluster, api: Api) -> str:
     return str(next(one["address"] for one in node["status"]["addresses"] if one["type"] == "InternalIP"))
 
 
+def run(kubectl: list[str], *words: str, stdin: str | None = None) -> str:
+    """What kubectl prints; it must succeed."""
+    done = subprocess.run([*kubectl, *words], input=stdin, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"kubectl {words}: {done.stderr}"
+    return done.stdout
+
+
+def account(kubectl: list[str], namespace: str) -> None:
+    """Make the bridge's account, and let it do its work in this namespace."""
+    run(kubectl, "apply", "-f", str(DEPLOY / "bridge-rbac.yaml"))
+    bound = (DEPLOY / "project-rbac.yaml").read_text().replace("PROJECT-NAMESPACE", namespace)
+    run(kubectl, "apply", "-f", "-", stdin=bound)
+
+
 def service_account(api_kubeconfig: Path, kubectl: list[str], folder: Path, namespace: str) -> Path:
     """A kubeconfig of the account that `deploy/kubernetes` makes, bound in this namespace."""
-
-    def run(*words: str, stdin: str | None = None) -> str:
-        done = subprocess.run([*kubectl, *words], input=stdin, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"kubectl {words}: {done.stderr}"
-        return done.stdout
-
-    run("apply", "-f", str(DEPLOY / "bridge-rbac.yaml"))
-    bound = (DEPLOY / "project-rbac.yaml").read_text().replace("PROJECT-NAMESPACE", namespace)
-    run("apply", "-f", "-", stdin=bound)
-    token = run("create", "token", "scheduler-bridge", "-n", "forebay", "--duration=4h").strip()
+    account(kubectl, namespace)
+    token = run(kubectl, "create", "token", "scheduler-bridge", "-n", "forebay", "--duration=4h").strip()
     config = yaml.safe_load(api_kubeconfig.read_text())
     config["users"] = [{"name": "bridge", "user": {"token": token}}]
     for context in config["contexts"]:
@@ -330,7 +336,7 @@ def environment(server: NatsServer, folder: Path, kubeconfig: Path, projects: Pa
         "FOREBAY_STORE": str(folder / "state.sqlite"),
         "FOREBAY_NATS_URL": server.url,
         "FOREBAY_NKEY_FILE": str(server.key(Source(Part.BRIDGE))),
-        "FOREBAY_AGENT_IMAGE": agent_image.AGENT,
+        "FOREBAY_AGENT_IMAGE": our_images.AGENT,
         "FOREBAY_AGENT_NATS_URL": bus,
         "FOREBAY_ATTEMPT_ISSUER": str(server.home.key(ISSUER)),
     }

@@ -61,7 +61,7 @@ async def run_service(
     health = Health(service.name)
     async with contextlib.AsyncExitStack() as stack:
         if settings.health_port:
-            stack.callback(health_module.serve(health, settings.health_port))
+            stack.callback(health_module.serve(health, settings.health_address, settings.health_port))
         bus = Bus(settings.nats_url, service.source, settings.nkey_file)
         await _patiently(bus.connect, "waiting for the bus", health)
         stack.push_async_callback(bus.close)

@@ -50,8 +50,8 @@ class _Quiet(WSGIRequestHandler):
         _log.debug(format, *args)
 
 
-def serve(health: Health, port: int) -> Callable[[], None]:
-    """Serve /healthz (200 or 503) and /metrics on 127.0.0.1; returns how to stop."""
+def serve(health: Health, address: str, port: int) -> Callable[[], None]:
+    """Serve /healthz (200 or 503) and /metrics; returns how to stop."""
     metrics = make_wsgi_app()
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -67,7 +67,7 @@ def serve(health: Health, port: int) -> Callable[[], None]:
         start_response(status, [("content-type", "application/json")])
         return [json.dumps(report, default=str).encode() + b"\n"]
 
-    server: WSGIServer = make_server("127.0.0.1", port, application, handler_class=_Quiet)
+    server: WSGIServer = make_server(address, port, application, handler_class=_Quiet)
     thread = threading.Thread(target=server.serve_forever, name="health", daemon=True)
     thread.start()
 

@@ -1,4 +1,4 @@
-"""The image of our own containers in training pods, made from this checkout and the Python that runs the tests.
+"""Our own two images, of the containers in training pods and of the bridge, made from this checkout and its Python.
 
 What users build with `deploy/kubernetes/Containerfile` from a registry's Python, made
 here from files of this machine, because the test cluster reaches no registry.
@@ -10,51 +10,66 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 from forebay.testcluster import images
 
 AGENT = "forebay.test/agent:1"
+BRIDGE = "forebay.test/bridge:1"
 _PROGRAM = """#!/opt/python/bin/python3
+import runpy
 import site
 import sys
 
 # Debian's own Python would look for them in dist-packages.
-site.addsitedir(f"/opt/python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
-from forebay.cli.main import main
-
-main()
+site.addsitedir(f"/opt/python/lib/python{{sys.version_info.major}}.{{sys.version_info.minor}}/site-packages")
+runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 """
 _LEFT_OUT = frozenset({"pylance", "pyarrow", "numpy", "motor", "pymongo"})
-"""Big, and nothing that an agent in a pod needs."""
+"""Big, and nothing that an agent in a pod, or a bridge with its state in SQLite, needs."""
 _NOT_NEEDED = ("test", "idlelib", "tkinter", "ensurepip", "site-packages", "__pycache__", "lib2to3", "turtledemo")
-_MEMBERS = {"contracts": "forebay-contracts", "runtime": "forebay-runtime", "sdk": "forebay"}
-"""Folder of the checkout -> distribution."""
+_MEMBERS = {"contracts": "forebay-contracts", "runtime": "forebay-runtime"}
+"""Folder of the checkout -> distribution, of what both have."""
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 
-def build(folder: Path) -> Path:
-    """The image's archive, in `folder`."""
-    root = folder / "root"
+def build_agent(folder: Path) -> Path:
+    """The archive of the agent's image, in `folder`."""
+    program = {"/usr/local/bin/forebay": _PROGRAM.format(module="forebay.cli")}
+    return _build(folder / "agent.tar", AGENT, _MEMBERS | {"sdk": "forebay"}, program)
+
+
+def build_bridge(folder: Path) -> Path:
+    """The archive of the bridge's image, in `folder`."""
+    command = "/usr/local/bin/scheduler-bridge"
+    members = _MEMBERS | {"services/scheduler-bridge": "forebay-scheduler-bridge"}
+    program = {command: _PROGRAM.format(module="forebay.scheduler_bridge")}
+    return _build(folder / "bridge.tar", BRIDGE, members, program, entrypoint=(command,))
+
+
+def _build(
+    archive: Path, image: str, members: Mapping[str, str], program: Mapping[str, str], *, entrypoint: Sequence[str] = ()
+) -> Path:
+    root = archive.with_suffix(".root")
     if root.exists():
         shutil.rmtree(root)
     _copy_python(root / "opt/python")
     packages = root / "opt/python/lib" / _library() / "site-packages"
     packages.mkdir(parents=True)
-    for name in sorted(_wanted()):
+    for name in sorted(_wanted(members.values())):
         _copy_distribution(name, packages)
     checkout = Path(__file__).parents[2]
-    for member, distribution in _MEMBERS.items():
+    for member, distribution in members.items():
         for source in (checkout / member / "src/forebay").iterdir():
             shutil.copytree(source, packages / "forebay" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
         described = _metadata_of(distribution)
         shutil.copytree(described, packages / described.name)
     _copy_libraries(root)
-    shell = images.busybox_files()
-    files: dict[str, Path | str] = {**shell, "/usr/local/bin/forebay": _PROGRAM}
+    files: dict[str, Path | str] = {**images.busybox_files(), **program}
     files |= {f"/{path.name}": path for path in root.iterdir()}
-    archive = images.write(folder / "agent.tar", AGENT, files, links=images.applets())
+    images.write(archive, image, files, links=images.applets(), entrypoint=entrypoint)
     shutil.rmtree(root)
     return archive
 
@@ -72,10 +87,10 @@ def _copy_python(to: Path) -> None:
     )
 
 
-def _wanted() -> set[str]:
-    """Distributions that the three members need, and what those need."""
+def _wanted(members: Iterable[str]) -> set[str]:
+    """Distributions that the members need, and what those need."""
     found: set[str] = set()
-    todo = list(_MEMBERS.values())
+    todo = list(members)
     while todo:
         name = todo.pop()
         for line in metadata.requires(name) or ():

@@ -141,4 +141,7 @@ class Servers:
             f"--kubeconfig={self.folder.kubeconfig}",
             f"--config={self.programs['kwok-stages']}",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+            # Renewed after a quarter of it. Without leases a node goes unheard longer than --node-monitor-grace-period, is
+            # taken for lost, and comes back, for ever.
+            "--node-lease-duration-seconds=40",
         ]

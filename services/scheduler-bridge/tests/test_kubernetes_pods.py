@@ -416,7 +416,7 @@ def test_only_nodes_that_the_selector_allows_are_compared() -> None:
     assert (open_to_all.fits, open_to_all.have) == ("unknown", "less than 4 free on each node that could take the pod")
     bound["spec"]["nodeSelector"] = {"kind": "l40"}
     small = judged(bound, *nodes)
-    assert (small.fits, small.have) == ("never", "2 on the largest node that its node selector allows")
+    assert (small.fits, small.have) == ("never", "2 on the largest node that its selector or affinity allows")
     bound["spec"]["nodeSelector"] = {"kind": "b200"}
     assert judged(bound, *nodes).fits == "unknown"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes.affinity import allowed, unmet
 from forebay.scheduler_bridge.domain.kubernetes.asking import requests
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Facts,
@@ -23,7 +24,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     part,
     text_at,
 )
-from forebay.scheduler_bridge.domain.kubernetes.histogram import parse
+from forebay.scheduler_bridge.domain.kubernetes.histogram import Kind, parse
 from forebay.scheduler_bridge.domain.kubernetes.mounts import blocked_mount, claim_of, mount_pods, unbound_claim
 from forebay.scheduler_bridge.domain.kubernetes.placement import room, scarce
 from forebay.scheduler_bridge.domain.kubernetes.quantities import is_accelerator, show
@@ -332,7 +333,7 @@ def _place(facts: Facts, pod: Object) -> Iterator[Seen]:
         claim = unbound_claim(facts, pod)
         if claim is not None:
             yield Seen(finding=claim.finding, since=seen.since, evidence=seen.evidence + claim.evidence)
-    seen = named(pod, facts.all("Node"), seen)
+    seen = _with_demands(facts, pod, named(pod, facts.all("Node"), seen))
     yield _with_autoscaler(facts, pod, _with_numbers(facts, pod, seen))
 
 
@@ -368,6 +369,24 @@ def _with_numbers(facts: Facts, pod: Object, seen: Seen) -> Seen:
         next_action="change the request, or add a node that is large enough"
         if space.never
         else seen.finding.next_action,
+    )
+
+
+def _with_demands(facts: Facts, pod: Object, seen: Seen) -> Seen:
+    """What the pod demands of a node and no known one has, when that keeps it from all of them."""
+    nodes = facts.all("Node")
+    histogram = parse(seen.evidence[0].text[:32_768])
+    main = dominant(histogram) if histogram else None
+    if histogram is None or main is None or main.kind is not Kind.SELECTOR or len(nodes) < histogram.nodes:
+        return seen
+    demands = unmet(pod, nodes) if not allowed(pod, nodes) else ""
+    if not demands:
+        return seen
+    said, others, listed = seen.finding.sentence.partition(OTHERS)
+    return seen.but(
+        sentence=f"{said}: no node has {demands}{others}{listed}",
+        need=demands,
+        next_action="correct the node selector or affinity of the pod, or label a node that suits it",
     )
 
 

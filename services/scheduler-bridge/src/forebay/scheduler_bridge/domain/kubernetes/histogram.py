@@ -106,7 +106,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         (
             Kind.VOLUME_UNBOUND,
             (
-                r"unbound (?:immediate )?persistentvolumeclaim|find available persistent volumes? to bind|non-existent (?:pv|persistentvolume)"
+                r"unbound (?:immediate )?persistentvolumeclaim|find available persistent volumes? to bind|non-existent (?:pv|persistentvolume)|(?:persistentvolume|\bpv) \"?[\w.\-]+\"? (?:is )?not found"
                 r"|(?:did not|didn't|do not) have enough free storage|no allocatable storage|exceeds allocatable storage|NoVolumeBind|VolumeBindingNoMatch"
                 r"|storageclass(?:\.storage\.k8s\.io)? \S+ not found|create the persistentvolumeclaim"
                 r"|deleted storage claims"
@@ -117,7 +117,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         (
             Kind.VOLUME_ATTACH,
             (
-                r"volume node affinity conflict|available volume zone|volume zone conflict|NoVolumeZoneConflict|exceed(?:s|ed)? max volume count"
+                r"volume node affinity conflict|PersistentVolume'?s? node affinity|available volume zone|volume zone conflict|NoVolumeZoneConflict|exceed(?:s|ed)? max volume count"
                 r"|max volume count|MaxVolumeCount|ReadWriteOncePod|readwriteonce|no available disk|disk conflict|NoDiskConflict|volume conflict"
                 r"|CSI ?node|conflict.*volume|volume limits?"
             ),
@@ -149,7 +149,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         ),
         (
             Kind.SELECTOR,
-            r"node (?:group )?affinity|node ?selector|affinity/selector|requested node name|HostName|affinity rules|NodeAffinity|label|nominated|didn't match Pod",
+            r"node (?:group )?affinity|node ?selector|prefilter result|satisfy plugin|declared features|requested node name|HostName|affinity\b|NodeAffinity|label|nominated|didn't match Pod",
         ),
         (
             Kind.GANG,
@@ -157,12 +157,12 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         ),
         (
             Kind.COMPUTE,
-            r"too many pods|pod number exceeded|PodFitsResources|PodExceeds\w+|resource fit failed|NodeResourcesFit|overcommit|topology locality|numa|cannot align (?:pod|container)",
+            r"too many pods|pod number exceeded|PodFitsResources|PodExceeds\w+|resource fit failed|NodeResourcesFit|overcommit|usage exceeds? threshold|cpus? per core|cpu (?:bind|topology)|topology locality|numa|cannot align (?:pod|container)",
         ),
     )
 )
 _GPU_WORDS = re.compile(r"gpu|nvidia|\bnpu|\bdevices? (?:available|left)", re.IGNORECASE)
-_QUOTA = re.compile(r"\bquotas?\b|elastic-?quota|quotaName|exceedDimensions", re.IGNORECASE)
+_QUOTA = re.compile(r"\bquotas?\b|quotaNotFit|elastic-?quota|quotaName|exceedDimensions", re.IGNORECASE)
 _INSUFFICIENT = re.compile(
     r"(?:insufficient|not enough|didn't have enough resources?:|out ?of)\s+([\w.\-/]+(?: memory| cores)?)",
     re.IGNORECASE,

@@ -32,6 +32,7 @@ _UNNAMED = {
 _LONGEST = 2048
 """Kubernetes cuts events at 1 KiB; what is longer says nothing new, and expressions stay quick."""
 _ESCAPED = re.compile(r'\\"')
+_COMBINED = re.compile(r"^\(combined from similar events\): ?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class MessageRule:
 
 def flatten(message: Message) -> Text:
     """The message in the form that rules look at."""
-    flat = " ".join(_ESCAPED.sub('"', message.text[:_LONGEST]).split())
+    flat = _COMBINED.sub("", " ".join(_ESCAPED.sub('"', message.text[:_LONGEST]).split()))
     return Text(message, flat, message.reason.replace(" ", "").casefold())
 
 
@@ -70,6 +71,7 @@ def pattern(
     *texts: str,
     version: int = 1,
     tokens: str = "",
+    like: str = "",
     where: str = "",
     kind: str = "",
     unless: str = "",
@@ -84,11 +86,12 @@ def pattern(
 ) -> MessageRule:
     """A rule that speaks when its conditions hold.
 
-    `texts`: any of these expressions is found in the text. `tokens`: the reason is one of these words.
+    `texts`: any of these expressions is found in the text. `tokens`: the reason is one of these words; `like`: it looks like this.
     `kind`: an expression for the object. `also`: must be found too. `names`: fills groups where it is found. `either`: text or token is enough, otherwise both must hold.
     """
     compiled = tuple(re.compile(text, re.IGNORECASE) for text in texts)
     words = frozenset(tokens.casefold().split())
+    form = re.compile(like, re.IGNORECASE) if like else None
     places = frozenset(where.split())
     about = re.compile(kind, re.IGNORECASE) if kind else None
     never = re.compile(unless, re.IGNORECASE) if unless else None
@@ -103,11 +106,11 @@ def pattern(
         if too is not None and not too.search(text.flat):
             return None
         match = next((found for one in compiled if (found := one.search(text.flat))), None)
-        by_token = text.token in words
+        by_token = text.token in words or (form is not None and form.search(text.token) is not None)
         if either:
             if match is None and not by_token:
                 return None
-        elif (compiled and match is None) or (words and not by_token):
+        elif (compiled and match is None) or ((words or form) and not by_token):
             return None
         named = naming.search(text.flat) if naming else None
         parts = {**(named.groupdict() if named else {}), **(match.groupdict() if match else {})}

@@ -185,8 +185,8 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
         "runtime-missing",
         Cause.CONFIG,
         "the node does not know the container runtime that the pod asks for",
-        r"no runtime for \"?[\w.\-]+\"? is configured|runtimeclass(?:es)?(?:\.[\w.]+)? \"?[\w.\-]+\"? not found|unknown runtime handler|runtime handler \"?[\w.\-]+\"? (?:is )?not (?:supported|found|configured)|find runtime handler",
-        version=2,
+        r"no runtime for \"?[\w.\-]+\"? is configured|runtimeclass(?:es)?(?:\.[\w.]+)? \"?[\w.\-]+\"? not found|unknown runtime handler|runtime ?handler \"?[\w.\-]+\"? (?:is )?not (?:supported|found|configured)|find runtime handler|unknown or invalid runtime",
+        version=3,
         weight=20,
     ),
     pattern(
@@ -228,15 +228,23 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
         either=True,
     ),
     pattern(
+        "restarting",
+        Cause.CRASH,
+        "a part of the job failed, and it is started again",
+        r"\bis restarting because\b|applying restart\w* failure policy|restarting jobset",
+        do=f"{LATER}; read the log of what failed if it happens again",
+        weight=45,
+    ),
+    pattern(
         "attempts-used-up",
         Cause.CRASH,
         "the job failed as often as it may",
         r"backoff ?limit|reached the specified backoff|for retry limit reached|reached (?:max(?:imum)?|the specified) (?:restarts?|retries|failed)|job has failed (?:too many|more than)|max ?restarts"
-        r"|\d+ (?:worker|master|launcher|head|ps|chief)\w* replica\(?s?\)? failed|failed due to one or more job failures|is failed because|has failed indexes|found \d+ failed pods",
+        r"|\d+ (?:worker|master|launcher|head|ps|chief)\w* replica\(?s?\)? failed|failed due to one or more job failures|is failed because|has failed indexes|found \d+ failed pods|applying fail\w* failure policy",
         tokens="BackoffLimitExceeded PodFailurePolicy FailedIndexes MaxFailedIndexesExceeded JobsFailed FailedJobs ReachedMaxRestarts JobFailed PyTorchJobFailed AppFailed"
         " BackoffLimitExceededPerIndex ExceededRetries RayJobFailed MPIJobFailed TFJobFailed TrainJobFailed",
         code=Reason.ATTEMPTS_EXHAUSTED,
-        version=2,
+        version=3,
         weight=35,
         either=True,
     ),
@@ -296,7 +304,8 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
         "out-of-memory-text",
         Cause.OOM,
         "the process ran out of memory",
-        r"\bmemoryerror\b|std::bad_alloc|\bout of memory\b|cannot allocate memory|dataloader worker .*killed",
+        r"memoryerror\b|std::bad_alloc|\bout of memory\b|(?:cannot|can't|unable to|failed to) allocate (?:memory|[\d.]+ ?[kmgt]i?b\b)|running low on memory|dataloader worker .*killed",
+        version=2,
         weight=30,
     ),
     pattern(

@@ -18,7 +18,7 @@ _LIMIT = re.compile(
     re.IGNORECASE,
 )
 _POOLS = re.compile(
-    r"incompatible with (?:nodepool|provisioner)|no instance type|exceed(?:s|ed)? limits? for (?:nodepool|provisioner)|nodepools? (?:were )?(?:found|not)",
+    r"incompatible with (?:nodepool|provisioner)|no instance type|exceed(?:s|ed)? limits? for (?:nodepool|provisioner)|nodepools? (?:were )?(?:found|not)|schedule pod, incompatible requirements",
     re.IGNORECASE,
 )
 _STOCKOUT = re.compile(
@@ -129,6 +129,6 @@ def _cloud(text: Text, rule: str) -> Finding | None:
 SCALE_RULES: tuple[MessageRule, ...] = (
     MessageRule("scale-up-not-triggered", 1, _not_triggered),
     MessageRule("scale-up-triggered", 2, _triggered),
-    MessageRule("node-pools", 1, _pools),
+    MessageRule("node-pools", 2, _pools),
 )
 CLOUD_RULES: tuple[MessageRule, ...] = (MessageRule("cloud-capacity", 1, _cloud),)

@@ -101,6 +101,19 @@ def test_a_large_node_that_affinity_forbids_is_no_hope(expression: Json, fits: s
     assert judged(wish, *nodes).fits == "unknown"
 
 
+def test_only_nodes_that_the_selector_allows_are_compared() -> None:
+    """A large node of another kind is no hope for a pod that may not go there."""
+    bound = pod(gpus="4", **unscheduled(SHORT))
+    nodes = (node("a", "8", kind="b200"), node("b", "2", kind="l40"))
+    open_to_all = judged(bound, *nodes)
+    assert (open_to_all.fits, open_to_all.have) == ("unknown", "less than 4 free on each node that could take the pod")
+    bound["spec"]["nodeSelector"] = {"kind": "l40"}
+    small = judged(bound, *nodes)
+    assert (small.fits, small.have) == ("never", "2 on the largest node that its selector or affinity allows")
+    bound["spec"]["nodeSelector"] = {"kind": "b200"}
+    assert judged(bound, *nodes).fits == "unknown"
+
+
 def test_what_no_node_has_is_named() -> None:
     """The demand that nobody meets is the news; those that some node meets are not."""
     nodes = (node("a", kind="h200", zone="x"), node("b", kind="l40", zone="y"))

@@ -230,3 +230,19 @@ def test_a_gang_whose_other_pods_may_not_be_made() -> None:
     assert (half.cause, half.fits) == (Cause.QUOTA, "unknown")
     assert half.sentence.startswith("2 of 4 pods were made")
     assert judged(gang, *pods, denied).reason is Reason.RUNNING
+
+
+def test_a_workload_that_was_put_back_says_when_it_is_queued_again() -> None:
+    """Evicted because its pods were late: the time of the next try and how many there were."""
+    late = "Exceeded the PodsReady timeout lab/job-pick"
+    gone = ("Evicted", "True", "PodsReadyTimeout", late), ("QuotaReserved", "False", "Pending", late)
+    found = judged(job(suspend=True), workload(*gone, requeueState={"count": 2, "requeueAt": "2026-03-01T09:45:00Z"}))
+    assert (found.cause, found.reason) == (Cause.TIMEOUT, Reason.TIMED_OUT)
+    assert found.sentence.endswith("; it is queued again at 09:45:00, 2 times so far")
+
+
+def test_the_names_of_checks_keep_their_quotes_in_pairs() -> None:
+    """A check's own words come through whole."""
+    said = 'Evicted due to AdmissionCheck in Retry state: "prov" (Retrying after failure: no room)'
+    found = judged(job(suspend=True), workload(("Evicted", "True", "AdmissionCheck", said)))
+    assert found.sentence.endswith(': "prov" (Retrying after failure: no room)')

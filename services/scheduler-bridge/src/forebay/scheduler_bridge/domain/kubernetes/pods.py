@@ -95,7 +95,7 @@ def look_at(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
     found = [*_ended(pod), *_node(facts, pod, now)]
     if not (runs(pod) and not found):
         found += [*_containers(pod), *_said(facts, pod)]
-        if not node and text_at(pod, "status", "phase") in {"Pending", ""}:
+        if not node and text_at(pod, "status", "phase") in {"Pending", "Failed", ""}:
             found += _place(facts, pod)
         elif not runs(pod):
             found += _mounts(facts, pod, found, now)

@@ -136,5 +136,5 @@ def pattern(
 def _tidy(value: str) -> str:
     """Without the marks around it; a quote that belongs to a pair inside stays."""
     bare = value.strip(" `'.,;:[]")
-    inside = bare.count('"') % 2 == 0 and not bare.startswith('"')
-    return (bare if inside else bare.strip('"'))[:200]
+    around = bare.count('"') == 2 and bare.startswith('"') and bare.endswith('"')
+    return (bare.strip('"') if around or bare.count('"') % 2 else bare)[:200]

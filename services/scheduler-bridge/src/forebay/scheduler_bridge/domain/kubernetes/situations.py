@@ -106,14 +106,15 @@ def _both_ends(root: Object, well: Object, badly: Object) -> Seen:
 def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
     """A job that failed, with the reason of the pod that made it fail."""
     said = read_condition(badly, kind_of(subject.root or {}) or "Job", where="jobCondition")
+    running_out = said.finding.cause is Cause.TIMEOUT
     found = [
         seen
         for pod in subject.pods
-        if (seen := pods.best(subject.facts, pod, now))
-        and (seen.finding.cause is not Cause.OTHER or seen.finding.reason is Reason.PROCESS_KILLED)
+        for seen in pods.look_at(subject.facts, pod, now)
+        if (seen.finding.cause is not Cause.OTHER or seen.finding.reason is Reason.PROCESS_KILLED)
+        and not (running_out and seen.finding.cause is Cause.TIMEOUT)
     ]
     decisive = min(found, key=lambda seen: seen.finding.weight, default=None)
-    running_out = said.finding.cause is Cause.TIMEOUT
     if decisive is None or (running_out and decisive.finding.cause in {Cause.CRASH, Cause.OOM, Cause.OTHER}):
         return said.but(sentence=f"the job failed: {said.finding.sentence} ({text_at(badly, 'reason')})", weight=3)
     why = "its time limit passed" if running_out else f"the job failed ({text_at(badly, 'reason')})"

@@ -302,3 +302,44 @@ def test_a_cloud_without_machines_is_a_gpu_shortage_when_its_machines_carry_gpus
         for name in ("gke-a3-mega-1", "pool-standard_nc24ads_a100_v4", "gke-n2-standard-8", "a1-highmem")
     }
     assert list(found.values()) == [Cause.GPU_SHORTAGE, Cause.GPU_SHORTAGE, *[Cause.CPU_MEM_SHORTAGE] * 2]
+
+
+HAZARDS = (
+    "oom-killed-test",
+    "quota-exceeded",
+    "preempted-by-us",
+    "gpu-timeout",
+    "image-pull-test",
+    "volume-mount-check",
+    "disk-pressure",
+    "secret-not-found",
+)
+"""What people call their things."""
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason", "text"),
+    [
+        (Cause.CONFIG, "Failed", 'Error: secret "{}" not found'),
+        (Cause.CONFIG, "Failed", f'Error: {RUNC}exec: "{{}}": executable file not found in $PATH: unknown'),
+        (Cause.OTHER, "FailedCreatePodSandBox", 'Failed to create pod sandbox: failed to setup network: plugin type="{}" failed'),
+        (Cause.TIMEOUT, "Failed", 'TaskRun "{}" failed to finish within "1h0m0s"'),
+        (Cause.VOLUME_UNBOUND, "FailedScheduling", f'{HEAD}persistentvolumeclaim "{{}}" not found.{TAIL}'),
+        (Cause.CONFIG, "FailedScheduling", f'{HEAD}resourceclaim "{{}}" not found.{TAIL}'),
+        (Cause.AFFINITY_TAINT, "FailedScheduling", f"{HEAD}4 node(s) had untolerated taint {{{{team: {{}}}}}}.{TAIL}"),
+        (Cause.VOLUME_MOUNT, "FailedMount", 'MountVolume.SetUp failed for volume "{}" : mount failed: exit status 32'),
+        (Cause.ADMISSION_DENIED, "FailedCreate", 'Error creating: pods "{}" is forbidden: pod rejected by plugin'),
+        (Cause.PERMISSION, "FailedCreate", 'pods is forbidden: User "u" cannot create resource "pods" in the namespace "{}"'),
+        (Cause.CRASH, "FailedSync", 'Error syncing pod, skipping: failed to "StartContainer" for "{}" with CrashLoopBackOff'),
+        (Cause.CPU_MEM_SHORTAGE, "FailedScheduling", 'Failed to schedule pod, all available instance types exceed limits for nodepool: "{}"'),
+    ],
+)  # fmt: skip
+def test_no_name_decides(cause: Cause, reason: str, text: str) -> None:
+    """A Secret that is called `oom-killed-test` killed nobody, and its name is still told."""
+    for name in HAZARDS:
+        found = classify(Message(where="event", reason=reason, text=text.format(name)))
+        assert found.cause == cause, (name, found.rule)
+    assert (
+        "secret-not-found"
+        in classify(Message(where="event", reason="Failed", text='secret "secret-not-found" not found')).sentence
+    )

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from forebay.scheduler_bridge.domain.kubernetes.names import without_names
 from forebay.scheduler_bridge.domain.kubernetes.quantities import is_accelerator
 
 
@@ -227,26 +228,27 @@ def _tail(text: str, nodes: int) -> tuple[int | None, int | None]:
 
 def classify_reason(text: str, count: int | None) -> Counted:
     """What one reason is about."""
+    bare = without_names(text)
     if re.search(
-        r"\btaints?\b|taint\(s\)|PodToleratesNodeTaints|TaintToleration|did not tolerate", text, re.IGNORECASE
+        r"\btaints?\b|taint\(s\)|PodToleratesNodeTaints|TaintToleration|did not tolerate", bare, re.IGNORECASE
     ):
         return _taint(text, count)
-    if _QUOTA.search(text):
+    if _QUOTA.search(bare):
         return Counted(count, text, Kind.QUOTA)
-    short = _INSUFFICIENT.search(text)
+    short = _INSUFFICIENT.search(bare)
     if short is not None and "storage" not in text.lower().replace("ephemeral-storage", ""):
         resource = short.group(1).rstrip(".,")
         return Counted(count, text, Kind.GPU if is_accelerator(resource) else Kind.COMPUTE, resource)
     for kind, pattern in _KINDS:
-        if pattern.search(text):
+        if pattern.search(bare):
             return Counted(count, text, kind)
-    return Counted(count, text, Kind.GPU if _GPU_WORDS.search(text) else Kind.UNKNOWN)
+    return Counted(count, text, Kind.GPU if _GPU_WORDS.search(bare) else Kind.UNKNOWN)
 
 
 _TAINT_KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.LOST, _LOST_TAINTS),
-    (Kind.DISK_PRESSURE, re.compile(r"disk-pressure")),
-    (Kind.MEMORY_PRESSURE, re.compile(r"(?:memory|pid)-pressure")),
+    (Kind.DISK_PRESSURE, re.compile(r"kubernetes\.io/disk-pressure")),
+    (Kind.MEMORY_PRESSURE, re.compile(r"kubernetes\.io/(?:memory|pid)-pressure")),
     (Kind.CORDONED, re.compile(r"node\.kubernetes\.io/unschedulable")),
     (Kind.LEAVING, _LEAVING),
     (Kind.CONTROL_PLANE, _CONTROL),

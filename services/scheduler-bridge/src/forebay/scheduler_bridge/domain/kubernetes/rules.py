@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes.names import without_names
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause, Finding, Fits, Message, finding
 
 _UNNAMED = {
@@ -43,6 +44,8 @@ class Text:
     flat: str
     token: str
     """The reason in small letters without spaces."""
+    bare: str
+    """The flat text without quoted names: no name may decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class MessageRule:
 def flatten(message: Message) -> Text:
     """The message in the form that rules look at."""
     flat = _COMBINED.sub("", " ".join(_ESCAPED.sub('"', message.text[:_LONGEST]).split()))
-    return Text(message, flat, message.reason.replace(" ", "").casefold())
+    return Text(message, flat, message.reason.replace(" ", "").casefold(), without_names(flat))
 
 
 def pattern(
@@ -101,11 +104,11 @@ def pattern(
     def judge(text: Text, rule: str) -> Finding | None:
         elsewhere = bool(places) and text.message.where not in places
         unlike = about is not None and not about.search(text.message.object)
-        if elsewhere or unlike or (never is not None and never.search(text.flat)):
+        if elsewhere or unlike or (never is not None and never.search(text.bare)):
             return None
         if too is not None and not too.search(text.flat):
             return None
-        match = next((found for one in compiled if (found := one.search(text.flat))), None)
+        match = next((found for one in compiled if (found := one.search(text.flat)) and one.search(text.bare)), None)
         by_token = text.token in words or (form is not None and form.search(text.token) is not None)
         if either:
             if match is None and not by_token:

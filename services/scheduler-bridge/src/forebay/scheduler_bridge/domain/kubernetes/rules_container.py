@@ -194,11 +194,11 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
         Cause.CONFIG,
         "the container cannot be started as it is configured",
         r"invalid (?:environment|mount|volume|spec|capability|security)|cannot find volume \"?[\w.\-]+\"? to mount|are you trying to mount a directory onto a file",
-        r"nvidia-container-cli|failed to (?:create shim task|start container|create containerd task|create containerd container|generate (?:container|spec))",
+        r"nvidia-container-cli|container create failed|executing hook|failed to (?:create shim task|start container|create containerd task|create containerd container|generate (?:container|spec))",
         r"failed to sync (?:configmap|secret) cache|cannot enforce apparmor|forbidden sysctl",
         tokens="CreateContainerConfigError CreateContainerError RunContainerError StartError ContainerCannotRun InvalidConfig ConfigError"
         " AppArmor SysctlForbidden UnsupportedSysctl InvalidSpec ValidationFailed InvalidEnvironmentVariableNames FAILED_BACKEND_CONFIG",
-        version=2,
+        version=3,
         weight=30,
         either=True,
     ),
@@ -250,7 +250,7 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
         Cause.CRASH,
         "the job failed as often as it may",
         r"backoff ?limit|reached the specified backoff|for retry limit reached|reached (?:max(?:imum)?|the specified) (?:restarts?|retries|failed)|job has failed (?:too many|more than)|max ?restarts"
-        r"|\d+ (?:worker|master|launcher|head|ps|chief)\w* replica\(?s?\)? failed|failed due to one or more job failures|is failed because|has failed indexes|found \d+ failed pods|applying fail\w* failure policy",
+        r"|\d+ (?:worker|master|launcher|head|ps|chief)\w* replica\(?s?\)? failed|failed due to one or more job failures|is failed because|has failed indexes|max\w* number of (?:restarts|retries|failed)|\w+job \S+ has failed\b|found \d+ failed pods|applying fail\w* failure policy",
         tokens="BackoffLimitExceeded PodFailurePolicy FailedIndexes MaxFailedIndexesExceeded JobsFailed FailedJobs ReachedMaxRestarts JobFailed PyTorchJobFailed AppFailed"
         " BackoffLimitExceededPerIndex ExceededRetries RayJobFailed MPIJobFailed TFJobFailed TrainJobFailed",
         code=Reason.ATTEMPTS_EXHAUSTED,
@@ -314,7 +314,7 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
         "out-of-memory-text",
         Cause.OOM,
         "the process ran out of memory",
-        r"memoryerror\b|std::bad_alloc|\bout of memory\b|(?:cannot|can't|unable to|failed to) allocate (?:memory|[\d.]+ ?[kmgt]i?b\b)|running low on memory|dataloader worker .*killed",
+        r"memoryerror\b|exceeded (?:its|the) memory limit|std::bad_alloc|\bout of memory\b|(?:cannot|can't|unable to|failed to) allocate (?:memory|[\d.]+ ?[kmgt]i?b\b)|running low on memory|dataloader worker .*killed",
         version=2,
         weight=30,
     ),

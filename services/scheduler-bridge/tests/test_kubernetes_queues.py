@@ -13,6 +13,7 @@ from .kubernetes_objects import (
     FULL,
     NOW,
     container,
+    ended,
     event,
     job,
     judged,
@@ -246,3 +247,13 @@ def test_the_names_of_checks_keep_their_quotes_in_pairs() -> None:
     said = 'Evicted due to AdmissionCheck in Retry state: "prov" (Retrying after failure: no room)'
     found = judged(job(suspend=True), workload(("Evicted", "True", "AdmissionCheck", said)))
     assert found.sentence.endswith(': "prov" (Retrying after failure: no room)')
+
+
+def test_a_kill_that_no_pod_explains_is_the_queues_when_it_took_the_job_off() -> None:
+    """SIGTERM and a job that may not fail once: preempted, not failed by itself."""
+    said = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
+    gone = ("Evicted", "True", "Preempted", said), ("QuotaReserved", "False", "Pending", said)
+    found = judged(job(conditions=[FAILED]), workload(*gone), pod(node="gpu-1", phase="Failed", **ended(143)))
+    assert (found.cause, found.reason) == (Cause.PREEMPTED, Reason.PREEMPTED)
+    alone = judged(job(conditions=[FAILED]), pod(node="gpu-1", phase="Failed", **ended(143)))
+    assert (alone.cause, alone.reason) == (Cause.OTHER, Reason.PROCESS_KILLED)

@@ -115,6 +115,8 @@ def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
         and not (running_out and seen.finding.cause is Cause.TIMEOUT)
     ]
     decisive = min(found, key=lambda seen: seen.finding.weight, default=None)
+    if decisive is not None and decisive.finding.reason is Reason.PROCESS_KILLED:
+        decisive = _taken_off(subject) or decisive
     if decisive is None or (running_out and decisive.finding.cause in {Cause.CRASH, Cause.OOM, Cause.OTHER}):
         return said.but(sentence=f"the job failed: {said.finding.sentence} ({text_at(badly, 'reason')})", weight=3)
     why = "its time limit passed" if running_out else f"the job failed ({text_at(badly, 'reason')})"
@@ -125,6 +127,14 @@ def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
         since=said.since,
         evidence=decisive.evidence + said.evidence,
     )
+
+
+def _taken_off(subject: Subject) -> Seen | None:
+    """A kill that no pod can explain is the queue's, when it took the job off its nodes."""
+    conditions = [
+        found for one in subject.workloads if is_true(one, "Evicted") and (found := condition(one, "Evicted"))
+    ]
+    return read_condition(conditions[0], "Workload") if conditions else None
 
 
 def _pods(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:

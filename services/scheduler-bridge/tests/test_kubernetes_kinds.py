@@ -192,6 +192,38 @@ KINDS = (
         ),
     ),
     Kind(
+        "a quota whose scopes let nothing through is a quota",
+        Cause.QUOTA,
+        (
+            (
+                "event",
+                "FailedCreate",
+                'Error creating: pods "x" is forbidden: insufficient quota to match these scopes: [{PriorityClass In [high]}]',
+            ),
+        ),
+    ),
+    Kind(
+        "an event that only repeats a reason means what the reason means",
+        Cause.IMAGE,
+        (
+            ("event", "Failed", "Error: ErrImageNeverPull"),
+            ("event", "Failed", "Error: ImagePullBackOff"),
+            ("event", "Failed", "Error: InvalidImageName"),
+        ),
+    ),
+    Kind(
+        "what a mount reads its secrets from is missing like a Secret is",
+        Cause.CONFIG,
+        (
+            ("event", "FailedMount", 'MountVolume.SetUp failed for volume "c" : configmap "train" not found'),
+            (
+                "event",
+                "FailedMount",
+                f'{SETUP}failed to get secretproviderclass, error: SecretProviderClass.secrets-store.csi.x-k8s.io "vault" not found',
+            ),
+        ),
+    ),
+    Kind(
         "an object that the rules of its kind forbid is wrong, whoever finds it out",
         Cause.CONFIG,
         (

@@ -184,6 +184,9 @@ _ABOUT_A_PROCESS = tuple(
     or rule.name
     in {
         "mount-dead",
+        "own-disk-limit",
+        "node-disk-eviction",
+        "node-memory-eviction",
         "gpu-memory",
         "system-oom",
         "own-architecture",

@@ -33,6 +33,8 @@ _UNNAMED = {
 _LONGEST = 2048
 """Kubernetes cuts events at 1 KiB; what is longer says nothing new, and expressions stay quick."""
 _ESCAPED = re.compile(r'\\"')
+_ECHO = re.compile(r"Error: ([A-Z]\w+)")
+"""An event that only repeats a reason: `Error: ErrImageNeverPull`."""
 _COMBINED = re.compile(r"^\(combined from similar events\): ?", re.IGNORECASE)
 
 
@@ -64,7 +66,9 @@ class MessageRule:
 def flatten(message: Message) -> Text:
     """The message in the form that rules look at."""
     flat = _COMBINED.sub("", " ".join(_ESCAPED.sub('"', message.text[:_LONGEST]).split()))
-    return Text(message, flat, message.reason.replace(" ", "").casefold(), without_names(flat))
+    echo = _ECHO.fullmatch(flat)
+    reason = echo.group(1) if echo is not None else message.reason.replace(" ", "")
+    return Text(message, flat, reason.casefold(), without_names(flat))
 
 
 def pattern(

@@ -20,7 +20,7 @@ _PAIR = re.compile(r"([^=,\s]+)=([^,\s]+)")
 def _quota(text: Text, rule: str) -> Finding | None:
     match = _EXCEEDED.search(text.flat)
     if match is None:
-        if not re.search(r"\bexceeded quota\b", text.flat, re.IGNORECASE):
+        if not re.search(r"\bexceeded quota\b|insufficient quota to match these scopes", text.flat, re.IGNORECASE):
             return None
         return finding(Cause.QUOTA, "a ResourceQuota of the namespace is used up", rule, weight=20)
     requested, used, limited = (_amounts(match.group(part)) for part in ("requested", "used", "limited"))
@@ -65,7 +65,7 @@ _FORBIDDEN = r"(?:is forbidden|forbidden:)"
 _MEND = "change the pod so that it meets the policy that the message names, and submit again"
 
 API_RULES: tuple[MessageRule, ...] = (
-    MessageRule("resource-quota", 1, _quota),
+    MessageRule("resource-quota", 2, _quota),
     pattern(
         "quota-needs-requests",
         Cause.ADMISSION_DENIED,

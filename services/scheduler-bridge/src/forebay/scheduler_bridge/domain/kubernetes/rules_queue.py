@@ -62,6 +62,7 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
         Cause.QUEUE_MISCONFIG,
         "it names {queue}, which does not exist",
         r"(?P<queue>(?:local|cluster)queue \"?[\w.\-/]+\"?) (?:doesn't exist|does not exist|not found|is terminating or missing)",
+        r"(?:couldn't|could not|cannot|failed to) find (?P<queue>(?:local|cluster)queue)",
         r"queue does not exist: (?P<queue>[\w.\-/]+)",
         r"queue '?\"?(?P<queue>[\w.\-/]+)'?\"? (?:does not exist|doesn't exist|not found)",
         r"(?P<queue>(?:local|cluster)queues?(?:\.kueue[\w.\-]*)? \"[^\"]+\") not found",

@@ -183,3 +183,13 @@ def test_what_is_no_json_at_all_gets_the_command_that_prints_it() -> None:
     assert result.exit_code == 1
     assert "2 parts of - could not be read; 0 judged; JSON is read" in result.stderr
     assert "-o json" in result.stderr
+
+
+def test_verdicts_on_objects_come_in_the_order_of_the_objects() -> None:
+    """Lone pods, and jobs at the place of the first object that belongs to them."""
+    job = {"kind": "Job", "metadata": {"name": "pick", "namespace": "lab"}, "spec": {}, "status": {}}
+    owner = [{"kind": "Job", "name": "pick", "controller": True}]
+    mine = {**POD, "metadata": {"name": "pick-a", "namespace": "lab", "ownerReferences": owner}}
+    pods = [{**POD, "metadata": {"name": name, "namespace": "lab"}} for name in ("z", "a")]
+    found = answers(run("-", "--json", given=as_lines(pods[0], mine, pods[1], job)))
+    assert [one["subject"] for one in found] == ["Pod lab/z", "Job lab/pick", "Pod lab/a"]

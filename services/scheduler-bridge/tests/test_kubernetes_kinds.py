@@ -375,3 +375,22 @@ def test_no_name_decides(cause: Cause, reason: str, text: str) -> None:
         "secret-not-found"
         in classify(Message(where="event", reason="Failed", text='secret "secret-not-found" not found')).sentence
     )
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "about"),
+    [
+        ("Scheduled", "Successfully assigned lab/train-0 to gpu-1", "Pod"),
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure", "Node DiskPressure=False"),
+        ("NodeHasSufficientMemory", "Node gpu-1 status is now: NodeHasSufficientMemory", "Node"),
+        ("Ready", "Can admit new workloads", "ClusterQueue Active=True"),
+        ("Active", "The admission check is active", "AdmissionCheck Active=True"),
+        ("ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped", "Workload Requeued=True"),
+        ("TaintManagerEviction", "Cancelling deletion of Pod lab/train-0", "Pod"),
+        ("ExternalExpanding", "waiting for an external controller to expand this PVC", "PersistentVolumeClaim"),
+        ("BackoffFinished", "The workload backoff was finished", "Workload Requeued=True"),
+    ],
+)
+def test_good_news_is_no_reason(reason: str, text: str, about: str) -> None:
+    """What controllers say when all goes its way, or is mended, accuses nobody."""
+    assert classify(Message(where="event", reason=reason, text=text, object=about)).cause is Cause.OTHER

@@ -195,7 +195,8 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
         "check-object",
         Cause.ADMISSION_CHECK,
         "an admission check has not let it through yet",
-        kind=r"admissionchecks?\b",
+        kind=r"admissionchecks?\b(?!.*\bActive=True)",
+        version=2,
         weight=35,
     ),
     pattern(

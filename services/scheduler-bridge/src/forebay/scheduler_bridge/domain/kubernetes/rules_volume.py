@@ -111,7 +111,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
         r"(?P<name>pvc \S+ is not found.*)",
         r"(?P<name>no dataset can be bound[^;]*|(?:dataset|runtime) \S* ?(?:is )?(?:not ?bound|not in bound)[^;]*)",
         tokens="ProvisioningFailed FailedBinding ExternalProvisioning ClaimLost VolumeMismatch ProvisioningFailedQuota Provisioning ClaimMisbound"
-        " ExternalExpanding VolumeFailedRecycle",
+        " VolumeFailedRecycle",
         version=2,
         weight=22,
         either=True,

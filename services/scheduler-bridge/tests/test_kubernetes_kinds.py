@@ -394,3 +394,36 @@ def test_no_name_decides(cause: Cause, reason: str, text: str) -> None:
 def test_good_news_is_no_reason(reason: str, text: str, about: str) -> None:
     """What controllers say when all goes its way, or is mended, accuses nobody."""
     assert classify(Message(where="event", reason=reason, text=text, object=about)).cause is Cause.OTHER
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "tells"),
+    [
+        ("FailedMount", f"{SETUP}Could not mount juicefs: NOAUTH Authentication required", "the volume v cannot be mounted: Could not mount juicefs: NOAUTH Authentication required"),
+        ("FailedAttachVolume", 'AttachVolume.Attach failed for volume "v" : rpc error: code = NotFound desc = volume vol-1 not found', "the volume v cannot be attached to the node: volume vol-1 not found"),
+        ("StartError", f"{RUNC}unable to start container process: error during container init: open /x: not there", "error during container init: open /x: not there"),
+        ("FlavorNotFound", "Can't admit new workloads: references missing ResourceFlavor(s): h200.", "references missing ResourceFlavor(s): h200"),
+        ("OutOfcpu", "Node didn't have enough resource: cpu, requested: 1000, used: 9000, capacity: 9500", "too little cpu was left there (1000 asked, 9500 in all)"),
+        ("FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (regcred); attempting to pull the image may not succeed.", "the pull secret regcred"),
+        ("FailedScheduling", f"{HEAD}4 cannot allocate all claims.", "4 of 4 nodes could take the pod but have no room for it (cannot allocate all claims)"),
+    ],
+)  # fmt: skip
+def test_the_sentence_tells_what_the_message_itself_tells(reason: str, text: str, tells: str) -> None:
+    """Not only that a mount failed: why, without the names of the layers that passed it on."""
+    assert tells in classify(Message(where="event", reason=reason, text=text)).sentence
+
+
+def test_an_inactive_queue_is_mended_not_started() -> None:
+    """Only one that was stopped is started again."""
+    stopped, lacks = (
+        classify(Message(where="condition", reason=reason, text=f"Can't admit new workloads: {text}"))
+        for reason, text in (
+            ("Stopped", "is stopped."),
+            ("TopologyNotFound", 'there is no Topology "a" for TAS flavor "b".'),
+        )
+    )
+    assert (stopped.reason, lacks.reason) == (Reason.QUEUE_STOPPED, Reason.QUEUE_MISCONFIGURED)
+    assert "start it again" in stopped.next_action
+    assert "start it again" not in lacks.next_action
+    full = classify(Message(where="event", reason="FailedScheduling", text=f"{HEAD}4 node(s) exceed max volume count."))
+    assert "leave these nodes" in full.next_action

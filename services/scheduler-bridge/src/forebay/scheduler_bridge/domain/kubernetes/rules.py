@@ -29,6 +29,8 @@ _UNNAMED = {
     "what": "it",
     "driver": "the storage driver",
     "gate": "a gate",
+    "resource": "room",
+    "why": "",
 }
 _LONGEST = 2048
 """Kubernetes cuts events at 1 KiB; what is longer says nothing new, and expressions stay quick."""
@@ -95,6 +97,7 @@ def pattern(
 
     `texts`: any of these expressions is found in the text. `tokens`: the reason is one of these words; `like`: it looks like this.
     `kind`: an expression for the object. `also`: must be found too. `names`: fills groups where it is found. `either`: text or token is enough, otherwise both must hold.
+    The sentence may say `{said}`: the telling part of the text.
     """
     compiled = tuple(re.compile(text, re.IGNORECASE) for text in texts)
     words = frozenset(tokens.casefold().split())
@@ -122,7 +125,7 @@ def pattern(
         named = naming.search(text.flat) if naming else None
         parts = {**(named.groupdict() if named else {}), **(match.groupdict() if match else {})}
         groups = {key: value for key, value in parts.items() if value}
-        shown = _UNNAMED | {key: _tidy(value) for key, value in groups.items()}
+        shown = _UNNAMED | {"said": telling(text.flat)} | {key: _tidy(value) for key, value in groups.items()}
         return finding(
             cause,
             says.format(**shown).rstrip(": "),
@@ -138,6 +141,20 @@ def pattern(
         )
 
     return MessageRule(name, version, judge)
+
+
+_BEFORE = re.compile(
+    r'.*\bdesc = |.*? failed for volume "[^"]*"\s*:\s*|.*unable to start container process: |.*, stderr: |error: '
+    r"|can't (?:admit|submit) new workloads[:;] |pod was rejected: |failed to create pod sandbox: ",
+    re.IGNORECASE,
+)
+
+
+def telling(flat: str) -> str:
+    """What a message says itself, without who called whom before it."""
+    while (before := _BEFORE.match(flat)) is not None and before.end() < len(flat):
+        flat = flat[before.end() :]
+    return flat[:200].strip(" .:")
 
 
 def _tidy(value: str) -> str:

@@ -126,9 +126,10 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "webhook-denied",
         Cause.ADMISSION_DENIED,
-        "the admission webhook {webhook} denied the object",
-        r"admission webhook \"?(?P<webhook>[\w.\-]+)\"? (?:denied|does not support|rejected)",
+        "the admission webhook {webhook} denied the object: {why}",
+        r"admission webhook \"?(?P<webhook>[\w.\-]+)\"? (?:denied|does not support|rejected)[\w ]*:? ?(?P<why>.*)",
         do=_MEND,
+        version=2,
         weight=20,
     ),
     pattern(
@@ -241,13 +242,13 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "forbidden",
         Cause.ADMISSION_DENIED,
-        "the cluster refuses to create the object",
+        "the cluster refuses to create the object: {said}",
         r"(?:pods?|jobs?(?:\.batch)?|persistentvolumeclaims?|workloads?[\w.]*|services?|podgroups?[\w.]*) \"?[\w.\-/]*\"? "
         + _FORBIDDEN,
         r"error creating: .*" + _FORBIDDEN,
         r"because it is being terminated",
         unless=r"failed to pull|pull access|volume \"",
-        version=2,
+        version=3,
         weight=25,
     ),
     pattern(
@@ -276,11 +277,12 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "api-unreachable",
         Cause.OTHER,
-        "the API server cannot be reached or asks for patience",
+        "the API server cannot be reached or asks for patience: {said}",
         r"too old resource version|too many requests|connection refused|etcdserver|leader changed|service unavailable|internal ?error",
         where="apiError",
         layer=Layer.JOB_OBJECT,
         do="nothing: it is tried again with a growing delay",
+        version=2,
         weight=40,
     ),
 )

@@ -13,6 +13,8 @@ HEAD = "0/4 nodes are available: "
 TAIL = " preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."
 SETUP = 'MountVolume.SetUp failed for volume "v" : rpc error: code = Internal desc = '
 UNMOUNTED = "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data kube-api-access]: "
+MOUNTED = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount"
+UNSEEN = f'Error: failed to generate container "5" spec: failed to generate spec: failed to stat "{MOUNTED}": stat {MOUNTED}: '
 RUNC = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
 
 
@@ -78,6 +80,14 @@ KINDS = (
             ("event", "FailedMount", f"{SETUP}mount pod jfs-1 is not ready: {HEAD}4 Insufficient memory."),
             ("event", "FailedMount", f"{SETUP}fuse pod x is pending: {HEAD}4 node(s) had untolerated taint(s)."),
             ("event", "VolumeConditionAbnormal", "Volume data: volume is inaccessible from node gpu-2"),
+        ),
+    ),
+    Kind(
+        "a mounted folder that the node cannot look at is a lost mount, whatever the kernel calls it",
+        Cause.VOLUME_MOUNT,
+        tuple(
+            ("event", "Failed", f"{UNSEEN}{why}")
+            for why in ("transport endpoint is not connected", "host is down", "required key not available")
         ),
     ),
     Kind(

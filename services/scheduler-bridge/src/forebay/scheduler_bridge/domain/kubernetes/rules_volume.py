@@ -15,9 +15,10 @@ DEAD_MOUNT_RULE = pattern(
     r"transport endpoint is not connected|stale (?:nfs )?file handle|socket not connected",
     r"(?:failed to mkdir|mount source path) \S+: mkdir \S+: file exists",
     r"(?:failed to (?:stat|generate spec|prepare subpath)|error (?:mounting|preparing)|lstat|statfs|open) .*?kubelet/pods/.*?(?:input/output error|no such device|transport endpoint)",
+    r"failed to stat \"?[^\" ]*kubelet/pods/[^\" ]*/volumes/[^\" ]*\"?: stat \S+ (?!no such file)",
     code=Reason.MOUNT_LOST,
     do="restart the mount (delete the mount pod or the storage driver's pod on that node), then recreate the pod",
-    version=2,
+    version=3,
     weight=10,
 )
 

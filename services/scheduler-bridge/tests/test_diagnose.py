@@ -142,3 +142,54 @@ def test_answers_of_the_api_server_are_messages() -> None:
 def test_any_bytes_are_read_to_their_end(data: bytes) -> None:
     """No input makes the reader fail or run on for ever."""
     assert all(isinstance(part, (Line, Given, Broken)) for part in read_parts(data))
+
+
+@pytest.mark.parametrize("indent", [None, 4], ids=["one-line", "as-kubectl-prints"])
+@pytest.mark.parametrize("form", ["list", "array"])
+def test_of_a_list_that_is_cut_off_what_is_whole_is_judged(indent: int | None, form: str) -> None:
+    """One complaint, not one a line; and no verdict on half an object."""
+    items = [{**POD, "metadata": {"name": f"train-{number}"}} for number in range(3)]
+    text = json.dumps(items if form == "array" else {"apiVersion": "v1", "items": items}, indent=indent)
+    cut = text[: text.rindex('"status"')]
+    result = run("-", "--json", given=cut.encode())
+    assert result.exit_code == 1
+    assert [one["subject"] for one in answers(result)] == ["Pod train-0", "Pod train-1"]
+    assert result.stderr.count("line ") == 1
+    assert "cut off" in result.stderr
+
+
+def test_a_broken_value_among_good_ones_hides_none() -> None:
+    """A brace that nothing closes is one line, and values over several lines keep their numbers."""
+    given = b"{\n" + as_lines(LINE) + b"\n" + json.dumps(POD, indent=2).encode() + b"\n{oops\n" + as_lines(LINE)
+    result = run("-", "--json", given=given)
+    found = answers(result)
+    assert [one.get("line", one.get("subject")) for one in found] == [2, given.count(b"\n") + 1, "Pod lab/train-0"]
+    assert "line 1: no JSON" in result.stderr
+    broken = given[: given.index(b"{oops")].count(b"\n") + 1
+    assert f"line {broken}: no JSON" in result.stderr
+
+
+def test_texts_that_are_no_texts_are_written_all_the_same() -> None:
+    """Half a surrogate pair, and what PowerShell writes."""
+    half = run("-", "--json", given=b'{"where":"event","reason":"FailedMount","message":"half \\ud800 a pair"}')
+    assert (half.exit_code, answers(half)[0]["evidence"][0]["message"]) == (0, "half ? a pair")
+    wide = run("-", "--json", given=as_lines(LINE).decode().encode("utf-16"))
+    assert (wide.exit_code, answers(wide)[0]["cause"]) == (0, "oom")
+
+
+def test_what_is_no_json_at_all_gets_the_command_that_prints_it() -> None:
+    """Text of `kubectl describe` is the usual mistake."""
+    result = run("-", given=b"Name: train-0\nEvents: <none>\n")
+    assert result.exit_code == 1
+    assert "2 parts of - could not be read; 0 judged; JSON is read" in result.stderr
+    assert "-o json" in result.stderr
+
+
+def test_verdicts_on_objects_come_in_the_order_of_the_objects() -> None:
+    """Lone pods, and jobs at the place of the first object that belongs to them."""
+    job = {"kind": "Job", "metadata": {"name": "pick", "namespace": "lab"}, "spec": {}, "status": {}}
+    owner = [{"kind": "Job", "name": "pick", "controller": True}]
+    mine = {**POD, "metadata": {"name": "pick-a", "namespace": "lab", "ownerReferences": owner}}
+    pods = [{**POD, "metadata": {"name": name, "namespace": "lab"}} for name in ("z", "a")]
+    found = answers(run("-", "--json", given=as_lines(pods[0], mine, pods[1], job)))
+    assert [one["subject"] for one in found] == ["Pod lab/z", "Job lab/pick", "Pod lab/a"]

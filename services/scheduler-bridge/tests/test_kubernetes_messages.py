@@ -134,6 +134,8 @@ def test_a_taint_on_gpu_nodes_is_named() -> None:
         (219, Cause.CONFIG, Layer.PREFLIGHT, Reason.PREFLIGHT_FAILED),
         (137, Cause.OTHER, Layer.PROCESS, Reason.PROCESS_KILLED),
         (143, Cause.OTHER, Layer.PROCESS, Reason.PROCESS_KILLED),
+        (-9, Cause.OTHER, Layer.PROCESS, Reason.PROCESS_KILLED),
+        (-11, Cause.CRASH, Layer.PROCESS, Reason.PROCESS_FAILED),
         (135, Cause.CRASH, Layer.PROCESS, Reason.PROCESS_FAILED),
         (127, Cause.CONFIG, Layer.CONFIG, Reason.COMMAND_NOT_FOUND),
     ],

@@ -405,24 +405,34 @@ def test_devices_that_are_out_of_order_are_not_never() -> None:
     assert "no node offers" in nowhere.sentence
 
 
-def test_only_nodes_that_the_selector_allows_are_compared() -> None:
-    """A large node of another kind is no hope for a pod that may not go there."""
-    said = (
-        "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't match Pod's node affinity/selector."
-    )
-    bound = pod(gpus="4", **unscheduled(said))
-    nodes = (with_devices("a", "8", "8", kind="b200"), with_devices("b", "2", "2", kind="l40"))
-    open_to_all = judged(bound, *nodes)
-    assert (open_to_all.fits, open_to_all.have) == ("unknown", "less than 4 free on each node that could take the pod")
-    bound["spec"]["nodeSelector"] = {"kind": "l40"}
-    small = judged(bound, *nodes)
-    assert (small.fits, small.have) == ("never", "2 on the largest node that its node selector allows")
-    bound["spec"]["nodeSelector"] = {"kind": "b200"}
-    assert judged(bound, *nodes).fits == "unknown"
-
-
 def test_a_failed_job_whose_pod_was_killed_by_nobody_known() -> None:
     """Exit 137 proves no fault of the program: the job's own count of attempts is not the reason."""
     found = judged(job(conditions=[FAILED]), pod(node="gpu-1", phase="Failed", **ended(137)))
     assert (found.cause, found.reason) == (Cause.OTHER, Reason.PROCESS_KILLED)
     assert "BackoffLimitExceeded" in found.sentence
+
+
+def test_a_time_limit_that_passed_before_any_node_was_found_has_the_schedulers_reason() -> None:
+    """What kept the pod from a node is the news; that time is over is what came of it."""
+    late = {**FAILED, "reason": "DeadlineExceeded", "message": "Job was active longer than specified deadline"}
+    waited = pod(
+        phase="Failed", reason="DeadlineExceeded", message="Pod was active on the node longer", **unscheduled(FULL)
+    )
+    found = judged(job(conditions=[late]), waited)
+    assert (found.cause, found.layer) == (Cause.GPU_SHORTAGE, Layer.NODE)
+    assert found.sentence.startswith("its time limit passed: 2 of 2 nodes")
+    started = pod(node="gpu-1", phase="Failed", reason="DeadlineExceeded", message="Pod was active on the node longer")
+    ran = judged(job(conditions=[late]), started)
+    assert (ran.cause, ran.sentence.count("time limit")) == (Cause.TIMEOUT, 1)
+
+
+@pytest.mark.parametrize("probe", ["Liveness", "Startup"])
+def test_a_probe_that_kills_is_named_with_what_mends_it(probe: str) -> None:
+    """A container that a probe stops did not end by itself: its log says nothing, more time for the probe may."""
+    looped = {"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed"}}}
+    killed = {"lastState": {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": AT}}}
+    there = pod(node="gpu-1", phase="Running", **container(**looped, **killed))
+    found = judged(there, event(there, "Unhealthy", f"{probe} probe failed: HTTP probe failed with statuscode: 503"))
+    assert (found.cause, found.reason) == (Cause.CRASH, Reason.CRASH_LOOP)
+    assert f"{probe} probe" in found.sentence
+    assert "failureThreshold" in found.next_action

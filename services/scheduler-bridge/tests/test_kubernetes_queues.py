@@ -13,6 +13,7 @@ from .kubernetes_objects import (
     FULL,
     NOW,
     container,
+    ended,
     event,
     job,
     judged,
@@ -230,3 +231,29 @@ def test_a_gang_whose_other_pods_may_not_be_made() -> None:
     assert (half.cause, half.fits) == (Cause.QUOTA, "unknown")
     assert half.sentence.startswith("2 of 4 pods were made")
     assert judged(gang, *pods, denied).reason is Reason.RUNNING
+
+
+def test_a_workload_that_was_put_back_says_when_it_is_queued_again() -> None:
+    """Evicted because its pods were late: the time of the next try and how many there were."""
+    late = "Exceeded the PodsReady timeout lab/job-pick"
+    gone = ("Evicted", "True", "PodsReadyTimeout", late), ("QuotaReserved", "False", "Pending", late)
+    found = judged(job(suspend=True), workload(*gone, requeueState={"count": 2, "requeueAt": "2026-03-01T09:45:00Z"}))
+    assert (found.cause, found.reason) == (Cause.TIMEOUT, Reason.TIMED_OUT)
+    assert found.sentence.endswith("; it is queued again at 09:45:00, 2 times so far")
+
+
+def test_the_names_of_checks_keep_their_quotes_in_pairs() -> None:
+    """A check's own words come through whole."""
+    said = 'Evicted due to AdmissionCheck in Retry state: "prov" (Retrying after failure: no room)'
+    found = judged(job(suspend=True), workload(("Evicted", "True", "AdmissionCheck", said)))
+    assert found.sentence.endswith(': "prov" (Retrying after failure: no room)')
+
+
+def test_a_kill_that_no_pod_explains_is_the_queues_when_it_took_the_job_off() -> None:
+    """SIGTERM and a job that may not fail once: preempted, not failed by itself."""
+    said = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
+    gone = ("Evicted", "True", "Preempted", said), ("QuotaReserved", "False", "Pending", said)
+    found = judged(job(conditions=[FAILED]), workload(*gone), pod(node="gpu-1", phase="Failed", **ended(143)))
+    assert (found.cause, found.reason) == (Cause.PREEMPTED, Reason.PREEMPTED)
+    alone = judged(job(conditions=[FAILED]), pod(node="gpu-1", phase="Failed", **ended(143)))
+    assert (alone.cause, alone.reason) == (Cause.OTHER, Reason.PROCESS_KILLED)

@@ -20,7 +20,8 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import facts_from_objects
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Finding, Message
 from forebay.scheduler_bridge.domain.masking import mask
 
-_EXAMPLES = "Example: kubectl get pod,job,workload,events -o json | forebay diagnose -  ·  forebay diagnose messages.jsonl --json"
+_KUBECTL = "kubectl get pod,job,workload,events -o json | forebay diagnose -"
+_EXAMPLES = f"Example: {_KUBECTL}  ·  forebay diagnose messages.jsonl --json"
 _COLOURS = {Layer.NONE: "cyan", Layer.PROCESS: "red", Layer.NOT_EVALUATED: "cyan"}
 _SHOWN = 400
 
@@ -69,12 +70,14 @@ def diagnose(
         typer.echo(f"{file}, line {one.number}: {one.why}", err=True)
     if broken:
         typer.echo(
-            f"{len(broken)} part{'s' if len(broken) > 1 else ''} of {file} could not be read; {said} judged", err=True
+            f"{len(broken)} part{'s' if len(broken) > 1 else ''} of {file} could not be read; {said} judged"
+            + (f"; JSON is read, as it comes from: {_KUBECTL}" if not said else ""),
+            err=True,
         )
         raise typer.Exit(1)
     if not said:
         _stop(
-            f"{file} holds nothing to judge; give messages, or objects: {_EXAMPLES.removeprefix('Example: ').split('  ·')[0]}",
+            f"{file} holds nothing to judge; give messages, or objects: {_KUBECTL}",
             1,
         )
 
@@ -120,7 +123,8 @@ def _raw(message: Message) -> dict[str, Any]:
 
 def _tell(console: Console, answer: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(answer, ensure_ascii=False, allow_nan=False))
+        text = json.dumps(answer, ensure_ascii=False, allow_nan=False)
+        typer.echo(text.encode("utf-8", "replace").decode())  # half a surrogate pair is no text that can be written
         return
     about = answer.get("subject") or f"line {answer['line']}"
     colour = _COLOURS.get(Layer(answer["layer"]), "yellow")

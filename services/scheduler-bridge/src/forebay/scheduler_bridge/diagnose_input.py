@@ -1,11 +1,13 @@
 """What `forebay diagnose` reads: lines of messages, API objects, lists of them, or all of that in one file.
 
 Pure parsing of bytes. A part that cannot be read becomes a `Broken` with its line number; the rest goes on.
+Of a list that is cut off, the objects that are whole are read.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,10 @@ _OBJECT_FIELDS = frozenset({"kind", "metadata", "items", "involvedObject", "rega
 _NUL = "\x00"
 _MAX_DEPTH = 200
 _DECODER = json.JSONDecoder()
+_ITEMS = re.compile(r'\s*(?:\[|\{[^\[\]]*?"items"\s*:\s*\[)')
+_BETWEEN = re.compile(r"[\s,]*")
+_WIDE = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+"""Marks of UTF-16, which a redirection of PowerShell writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ Part = Line | Given | Broken
 def read_parts(data: bytes) -> Iterator[Part]:
     """Everything in the input, in order. First line by line; a value that spans lines is read as a whole."""
     try:
-        text = data.decode("utf-8-sig")
+        text = data[2:].decode(_WIDE[data[:2]]) if data[:2] in _WIDE else data.decode("utf-8-sig")
     except UnicodeDecodeError:
         yield from _by_line(data)
         return
@@ -57,19 +63,22 @@ def read_parts(data: bytes) -> Iterator[Part]:
     if whole is not None:
         yield from _sort(1, whole)
         return
-    lines = text.split("\n")
-    number = 0
-    while number < len(lines):
-        line = lines[number].strip()
-        if not line or line in {"---", ","}:
-            number += 1
-            continue
-        value, taken, why = _take(lines, number)
-        if why:
-            yield Broken(number + 1, why)
-        else:
-            yield from _sort(number + 1, value)
-        number += taken
+    start, number = 0, 1
+    while start < len(text):
+        end = _line_end(text, start)
+        line = text[start:end].strip()
+        if line and line not in {"---", ","}:
+            parts, stop = _take(text, start, line, number)
+            yield from parts
+            if stop > end:
+                number += text.count("\n", end, stop)
+                end = _line_end(text, stop)
+        start, number = end + 1, number + 1
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
 
 
 def _whole(text: str) -> Any:
@@ -89,40 +98,54 @@ def _by_line(data: bytes) -> Iterator[Part]:
             yield Broken(number, f"not UTF-8 at byte {error.start + 1}")
             continue
         if line:
-            value, _, why = _take([line], 0)
-            if why:
-                yield Broken(number, why)
-            else:
-                yield from _sort(number, value)
+            yield from _take(line, 0, line, number)[0]
 
 
-def _take(lines: list[str], start: int) -> tuple[Any, int, str]:
-    """(value, lines used, what is wrong). A value that does not end on its line may go on below it."""
-    line = lines[start].strip()
+def _take(text: str, start: int, line: str, number: int) -> tuple[Iterator[Part], int]:
+    """(parts, where they end): of a line, or of the value that begins there and goes on below it."""
     try:
-        return json.loads(line), 1, ""
+        return _sort(number, json.loads(line)), start
     except RecursionError:
-        return None, 1, "nested too deeply"
+        return iter([Broken(number, "nested too deeply")]), start
     except ValueError as error:
-        why = _why(error)
-    if line in {"{", "["} or (line.startswith(("{", "[")) and line.endswith(("{", "[", ","))):
-        spread = _spread(lines, start)
-        if spread is not None:
-            return *spread, ""
-    return None, 1, why
+        broken = Broken(number, _why(error))
+    return _take_more(text, start, line, number) or (iter([broken]), start)
 
 
-def _spread(lines: list[str], start: int) -> tuple[Any, int] | None:
-    """A value over several lines."""
-    rest = "\n".join(lines[start:])
-    offset = len(rest) - len(rest.lstrip())
+def _take_more(text: str, start: int, line: str, number: int) -> tuple[Iterator[Part], int] | None:
+    """A value over several lines, or one that the input ends in; None when it is neither."""
+    opens = line in {"{", "["} or (line.startswith(("{", "[")) and line.endswith(("{", "[", ",")))
+    if not opens and not _ITEMS.match(text, start):
+        return None
     try:
-        value, end = _DECODER.raw_decode(rest, offset)
+        value, end = _DECODER.raw_decode(text, text.index(line[0], start))
+    except json.JSONDecodeError as error:
+        ends_in_it = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        return (_cut_off(text, start, number), len(text)) if ends_in_it else None
     except (ValueError, RecursionError):
         return None
-    if rest[end:].split("\n", 1)[0].strip() not in {"", ","}:
-        return None
-    return value, rest.count("\n", 0, end) + 1
+    alone = text[end : _line_end(text, end)].strip() in {"", ","}
+    return (_sort(number, value), end) if alone else None
+
+
+def _cut_off(text: str, start: int, number: int) -> Iterator[Part]:
+    """A value that the input ends in, and what is whole in it."""
+    yield Broken(number, "the input ends inside this value: it is cut off; what is whole in it was judged")
+    for item in _whole_items(text, start):
+        yield from _sort(number, item)
+
+
+def _whole_items(text: str, start: int) -> Iterator[Any]:
+    """The objects of a list that is cut off, up to the one that is not whole."""
+    opened = _ITEMS.match(text, start)
+    place = opened.end() if opened else len(text)
+    while True:
+        found = _BETWEEN.match(text, place)
+        try:
+            value, place = _DECODER.raw_decode(text, found.end() if found else place)
+        except (ValueError, RecursionError):
+            return
+        yield value
 
 
 def _why(error: ValueError) -> str:

@@ -57,11 +57,15 @@ _OF_KUBELET = frozenset(
         "nodenotready",
     ]
 )
+_MOUNTS = frozenset(["failedmount", "failedattachvolume", "failedmapvolume", "provisioningfailed"])
+"""A histogram inside one of these is about the pod behind the mount."""
 _LONGEST_HISTOGRAM = 32_768
 """As long as a condition may be: many taints make a long list, and its grammar is read in one pass."""
 
 
 def _scheduler(text: Text, rule: str) -> Finding | None:
+    if text.token in _MOUNTS:
+        return None
     histogram = parse(text.message.text[:_LONGEST_HISTOGRAM].replace('\\"', '"'))
     return None if histogram is None else judge(histogram, rule)
 
@@ -146,7 +150,7 @@ def _too_large(text: Text, rule: str) -> Finding | None:
     )
 
 
-HISTOGRAM_RULES = (MessageRule("scheduler-histogram", 2, _scheduler),)
+HISTOGRAM_RULES = (MessageRule("scheduler-histogram", 3, _scheduler),)
 BARE_RULES = (
     MessageRule("larger-than-any-node", 1, _too_large),
     MessageRule("no-nodes", 2, _no_nodes),
@@ -180,6 +184,9 @@ _ABOUT_A_PROCESS = tuple(
     or rule.name
     in {
         "mount-dead",
+        "own-disk-limit",
+        "node-disk-eviction",
+        "node-memory-eviction",
         "gpu-memory",
         "system-oom",
         "own-architecture",

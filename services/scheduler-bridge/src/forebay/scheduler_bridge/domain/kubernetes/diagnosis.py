@@ -61,8 +61,20 @@ def diagnose(facts: Facts, now: datetime) -> Diagnosis:
 
 
 def diagnose_all(facts: Facts, now: datetime) -> tuple[Diagnosis, ...]:
-    """A verdict on every job, lone workload and lone pod."""
-    return tuple(judge(subject, now) for subject in subjects(facts))
+    """A verdict on every job, lone workload and lone pod, in the order in which the first object of each stood."""
+    return tuple(judge(subject, now) for subject in sorted(subjects(facts), key=_place))
+
+
+def _place(subject: Subject) -> int:
+    places = subject.facts.places
+    mine = (
+        *subject.jobs,
+        *subject.workloads,
+        *subject.pods,
+        *subject.groups,
+        *((subject.root,) if subject.root else ()),
+    )
+    return min((places[id(one)] for one in mine if id(one) in places), default=len(places))
 
 
 def judge(subject: Subject, now: datetime) -> Diagnosis:

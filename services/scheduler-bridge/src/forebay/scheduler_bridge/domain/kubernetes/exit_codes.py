@@ -102,7 +102,8 @@ def _plain(text: Text, rule: str) -> Finding | None:
 
 
 def by_code(code: int, text: Text, rule: str) -> Finding | None:
-    """What a code says by itself."""
+    """What a code says by itself. Some tools write a signal as a negative number."""
+    code = 128 - code if -65 < code < 0 else code
     if code == 0:
         return finding(
             Cause.OTHER, "the process ended well", rule, reason=Reason.COMPLETED, next_action="nothing", weight=60
@@ -135,7 +136,7 @@ WRAPPER_RULES: tuple[MessageRule, ...] = (
     MessageRule("wrapper-exit-code", 1, _wrapped),
     MessageRule("pod-failure-policy", 2, _policy),
 )
-EXIT_RULES: tuple[MessageRule, ...] = (MessageRule("exit-code", 2, _plain),)
+EXIT_RULES: tuple[MessageRule, ...] = (MessageRule("exit-code", 3, _plain),)
 
 
 def _preflight(code: int, text: Text, rule: str) -> Finding:

@@ -67,6 +67,10 @@ class Facts:
     """What the pods that are on nodes ask for, by resource."""
     all_nodes_known: bool = False
     """Every node that a pod is on is among the objects."""
+    places: Mapping[int, int] = field(default_factory=dict)
+    """Where each object first stood in the input, by its identity."""
+    of_one_job: bool = False
+    """Only what belongs to one job was given: other pods and nodes are not among the objects."""
 
     def all(self, *kinds: str) -> tuple[Object, ...]:
         return tuple(found for kind in kinds for found in self.objects.get(kind, ()))
@@ -195,6 +199,8 @@ def facts_from_objects(objects: Iterable[object], *, of_one_job: bool = False) -
         children=_grouped((owner, one) for found in by_kind.values() for one in found for owner in owner_names(one)),
         held=held,
         all_nodes_known=known and not of_one_job,
+        places={id(found): place for place, found in enumerate(kept.values())},
+        of_one_job=of_one_job,
     )
 
 

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from forebay.scheduler_bridge.domain.kubernetes.names import without_names
 from forebay.scheduler_bridge.domain.kubernetes.quantities import is_accelerator
 
 
@@ -106,7 +107,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         (
             Kind.VOLUME_UNBOUND,
             (
-                r"unbound (?:immediate )?persistentvolumeclaim|find available persistent volumes? to bind|non-existent (?:pv|persistentvolume)"
+                r"unbound (?:immediate )?persistentvolumeclaim|find available persistent volumes? to bind|non-existent (?:pv|persistentvolume)|(?:persistentvolume|\bpv) \"?[\w.\-]+\"? (?:is )?not found"
                 r"|(?:did not|didn't|do not) have enough free storage|no allocatable storage|exceeds allocatable storage|NoVolumeBind|VolumeBindingNoMatch"
                 r"|storageclass(?:\.storage\.k8s\.io)? \S+ not found|create the persistentvolumeclaim"
                 r"|deleted storage claims"
@@ -117,7 +118,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         (
             Kind.VOLUME_ATTACH,
             (
-                r"volume node affinity conflict|available volume zone|volume zone conflict|NoVolumeZoneConflict|exceed(?:s|ed)? max volume count"
+                r"volume node affinity conflict|PersistentVolume'?s? node affinity|available volume zone|volume zone conflict|NoVolumeZoneConflict|exceed(?:s|ed)? max volume count"
                 r"|max volume count|MaxVolumeCount|ReadWriteOncePod|readwriteonce|no available disk|disk conflict|NoDiskConflict|volume conflict"
                 r"|CSI ?node|conflict.*volume|volume limits?"
             ),
@@ -149,7 +150,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         ),
         (
             Kind.SELECTOR,
-            r"node (?:group )?affinity|node ?selector|affinity/selector|requested node name|HostName|affinity rules|NodeAffinity|label|nominated|didn't match Pod",
+            r"node (?:group )?affinity|node ?selector|prefilter result|satisfy plugin|declared features|requested node name|HostName|affinity\b|NodeAffinity|label|nominated|didn't match Pod",
         ),
         (
             Kind.GANG,
@@ -157,12 +158,12 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         ),
         (
             Kind.COMPUTE,
-            r"too many pods|pod number exceeded|PodFitsResources|PodExceeds\w+|resource fit failed|NodeResourcesFit|overcommit|topology locality|numa|cannot align (?:pod|container)",
+            r"too many pods|pod number exceeded|PodFitsResources|PodExceeds\w+|resource fit failed|NodeResourcesFit|overcommit|usage exceeds? threshold|cpus? per core|cpu (?:bind|topology)|topology locality|numa|cannot align (?:pod|container)",
         ),
     )
 )
 _GPU_WORDS = re.compile(r"gpu|nvidia|\bnpu|\bdevices? (?:available|left)", re.IGNORECASE)
-_QUOTA = re.compile(r"\bquotas?\b|elastic-?quota|quotaName|exceedDimensions", re.IGNORECASE)
+_QUOTA = re.compile(r"\bquotas?\b|quotaNotFit|elastic-?quota|quotaName|exceedDimensions", re.IGNORECASE)
 _INSUFFICIENT = re.compile(
     r"(?:insufficient|not enough|didn't have enough resources?:|out ?of)\s+([\w.\-/]+(?: memory| cores)?)",
     re.IGNORECASE,
@@ -227,26 +228,27 @@ def _tail(text: str, nodes: int) -> tuple[int | None, int | None]:
 
 def classify_reason(text: str, count: int | None) -> Counted:
     """What one reason is about."""
+    bare = without_names(text)
     if re.search(
-        r"\btaints?\b|taint\(s\)|PodToleratesNodeTaints|TaintToleration|did not tolerate", text, re.IGNORECASE
+        r"\btaints?\b|taint\(s\)|PodToleratesNodeTaints|TaintToleration|did not tolerate", bare, re.IGNORECASE
     ):
         return _taint(text, count)
-    if _QUOTA.search(text):
+    if _QUOTA.search(bare):
         return Counted(count, text, Kind.QUOTA)
-    short = _INSUFFICIENT.search(text)
+    short = _INSUFFICIENT.search(bare)
     if short is not None and "storage" not in text.lower().replace("ephemeral-storage", ""):
         resource = short.group(1).rstrip(".,")
         return Counted(count, text, Kind.GPU if is_accelerator(resource) else Kind.COMPUTE, resource)
     for kind, pattern in _KINDS:
-        if pattern.search(text):
+        if pattern.search(bare):
             return Counted(count, text, kind)
-    return Counted(count, text, Kind.GPU if _GPU_WORDS.search(text) else Kind.UNKNOWN)
+    return Counted(count, text, Kind.GPU if _GPU_WORDS.search(bare) else Kind.UNKNOWN)
 
 
 _TAINT_KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.LOST, _LOST_TAINTS),
-    (Kind.DISK_PRESSURE, re.compile(r"disk-pressure")),
-    (Kind.MEMORY_PRESSURE, re.compile(r"(?:memory|pid)-pressure")),
+    (Kind.DISK_PRESSURE, re.compile(r"kubernetes\.io/disk-pressure")),
+    (Kind.MEMORY_PRESSURE, re.compile(r"kubernetes\.io/(?:memory|pid)-pressure")),
     (Kind.CORDONED, re.compile(r"node\.kubernetes\.io/unschedulable")),
     (Kind.LEAVING, _LEAVING),
     (Kind.CONTROL_PLANE, _CONTROL),

@@ -17,7 +17,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     part,
     text_at,
 )
-from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read_event
+from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_event
 from forebay.scheduler_bridge.domain.kubernetes.subjects import is_mount_pod
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause, Message, finding
 
@@ -80,16 +80,17 @@ def blocked_mount(facts: Facts, pod: Object, own: list[tuple[Object, Seen | None
             continue
         seen = next((found for one, found in own if one is mount), None)
         phase = text_at(mount, "status", "phase") or "not running"
+        ended = phase in {"Failed", "Succeeded"}
         said = seen.finding.sentence if seen else "nothing says why"
         node = text_at(pod, "spec", "nodeName") or text_at(mount, "spec", "nodeName")
         return Seen(
             finding=finding(
                 Cause.VOLUME_MOUNT,
-                f"the mount pod {namespace_of(mount)}/{name_of(mount)}, which serves the claim {claim}, is {phase}: {said}",
+                f"the mount pod {namespace_of(mount)}/{name_of(mount)}, which serves the claim {claim}, is {'not ready' if phase == 'Running' else phase}: {said}",
                 f"{RULE}/{seen.finding.rule}" if seen else RULE,
-                reason=Reason.MOUNT_POD_PENDING,
+                reason=Reason.MOUNT_LOST if ended else Reason.MOUNT_POD_PENDING,
                 layer=Layer.VOLUME,
-                next_action=f"mend the mount pod: {seen.finding.next_action}"
+                next_action=f"mend the mount pod: {_mending(seen)}"
                 if seen
                 else "look at the mount pod with `kubectl describe`",
                 need=seen.finding.need if seen else None,
@@ -99,6 +100,45 @@ def blocked_mount(facts: Facts, pod: Object, own: list[tuple[Object, Seen | None
             since=(seen.since if seen else None) or moment(text_at(mount, "metadata", "creationTimestamp")),
             evidence=seen.evidence if seen else (),
         )
+    return None
+
+
+def _mending(seen: Seen) -> str:
+    return "give it more memory" if seen.finding.cause is Cause.OOM else seen.finding.next_action
+
+
+def fallen_mount(facts: Facts, pod: Object, lost: Seen) -> Seen | None:
+    """The mount pod that ended and was started again under a pod whose mount does not answer since. `lost`: what that pod said."""
+    for claim, mount in mount_pods(facts, pod):
+        for status in items_at(mount, "status", "containerStatuses"):
+            ended = part(status, "lastState", "terminated")
+            if ended is None:
+                continue
+            code = ended.get("exitCode")
+            message = Message(
+                where="containerStatus",
+                reason=text_at(ended, "reason"),
+                text=text_at(ended, "message"),
+                exit_code=code if isinstance(code, int) else None,
+                object=f"mount pod {namespace_of(mount)}/{name_of(mount)}",
+            )
+            why = read(message, moment(text_at(ended, "finishedAt")))
+            said = (
+                f"{message.object}, which serves the claim {claim}, ended and was started again: {why.finding.sentence}"
+            )
+            return Seen(
+                finding=finding(
+                    Cause.VOLUME_MOUNT,
+                    f"{said}; the mount in this pod does not come back by itself",
+                    f"{RULE}/{why.finding.rule}",
+                    reason=Reason.MOUNT_LOST,
+                    next_action=f"recreate the pod; for its mount pod: {_mending(why)}",
+                    where=text_at(pod, "spec", "nodeName") or None,
+                    weight=9,
+                ),
+                since=why.since,
+                evidence=(*lost.evidence, message),
+            )
     return None
 
 

@@ -1,7 +1,7 @@
 """Busy, or too large for every node: the request of a pod beside what the nodes have.
 
-"Never" needs proof: every node that the scheduler counted is among the facts, none that the pod's node selector allows is large
-enough for the one resource, not even with the devices that are out of order, and nothing shows an autoscaler that might bring a larger one.
+"Never" needs proof: every node that the scheduler counted is among the facts, none that the pod's node selector and required
+affinity allow is large enough for the one resource, not even with the devices that are out of order, and nothing shows an autoscaler that might bring a larger one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from forebay.scheduler_bridge.domain.kubernetes.affinity import allowed
 from forebay.scheduler_bridge.domain.kubernetes.asking import requests
-from forebay.scheduler_bridge.domain.kubernetes.facts import Facts, Object, labels_of, part, texts_at
+from forebay.scheduler_bridge.domain.kubernetes.facts import Facts, Object, part
 from forebay.scheduler_bridge.domain.kubernetes.histogram import Kind, classify_reason
 from forebay.scheduler_bridge.domain.kubernetes.quantities import amount, is_accelerator, show
 
@@ -30,7 +31,7 @@ class Room:
     built: Decimal
     """What the largest node has when all its devices work."""
     chosen: bool
-    """Only some nodes count, by the pod's node selector."""
+    """Only some nodes count, by the pod's node selector and affinity."""
     elsewhere: bool
     """The scheduler found other reasons on some nodes that have the resource: what is free there is not known."""
     suited: int
@@ -66,7 +67,7 @@ class Room:
 
     @property
     def _node(self) -> str:
-        return "the largest node that its node selector allows" if self.chosen else "the largest node"
+        return "the largest node that its selector or affinity allows" if self.chosen else "the largest node"
 
     @property
     def sentence(self) -> str:
@@ -89,17 +90,16 @@ def room(facts: Facts, pod: Object, resource: str, counted: int, short: int | No
     asked = requests(pod).get(resource)
     if asked is None or not nodes:
         return None
-    selector = texts_at(pod, "spec", "nodeSelector")
-    allowed = [node for node in nodes if selector.items() <= labels_of(node).items()] or list(nodes)
-    sizes = _sizes(allowed, "allocatable", resource)
+    suited = allowed(pod, nodes) or list(nodes)
+    sizes = _sizes(suited, "allocatable", resource)
     largest = max(sizes, default=Decimal(0))
     about = facts.about(pod)
     return Room(
         resource=resource,
         asked=asked,
         largest=largest,
-        built=max([largest, *_sizes(allowed, "capacity", resource)]) if is_accelerator(resource) else largest,
-        chosen=len(allowed) < len(nodes),
+        built=max([largest, *_sizes(suited, "capacity", resource)]) if is_accelerator(resource) else largest,
+        chosen=len(suited) < len(nodes),
         elsewhere=short is not None and short < sum(1 for size in sizes if size > 0),
         suited=sum(1 for size in sizes if size >= asked),
         total=sum(sizes, Decimal(0)),

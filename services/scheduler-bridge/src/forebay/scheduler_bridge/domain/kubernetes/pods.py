@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes.affinity import allowed, unmet
 from forebay.scheduler_bridge.domain.kubernetes.asking import requests
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Facts,
@@ -23,9 +24,16 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     part,
     text_at,
 )
-from forebay.scheduler_bridge.domain.kubernetes.histogram import parse
-from forebay.scheduler_bridge.domain.kubernetes.mounts import blocked_mount, claim_of, mount_pods, unbound_claim
+from forebay.scheduler_bridge.domain.kubernetes.histogram import Kind, parse
+from forebay.scheduler_bridge.domain.kubernetes.mounts import (
+    blocked_mount,
+    claim_of,
+    fallen_mount,
+    mount_pods,
+    unbound_claim,
+)
 from forebay.scheduler_bridge.domain.kubernetes.placement import room, scarce
+from forebay.scheduler_bridge.domain.kubernetes.pod_node import ended_at, on_its_node
 from forebay.scheduler_bridge.domain.kubernetes.quantities import is_accelerator, show
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import OTHERS, dominant
 from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_event
@@ -57,8 +65,6 @@ _OF_MOUNT = frozenset({Cause.VOLUME_MOUNT, Cause.VOLUME_ATTACH})
 _SETTING_UP = frozenset({"ContainerCreating", "PodInitializing"})
 _PROBE = re.compile(r"(?:failed )?(?:liveness|startup) probe", re.IGNORECASE)
 """A probe that ends containers, unlike the one that only says ready."""
-_JUST_BEFORE = timedelta(minutes=3)
-_WHY_UNREADY = ("Unknown", "False", False)
 
 
 def runs(pod: Object) -> bool:
@@ -91,10 +97,12 @@ def look_at(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
     if ended_well(pod):
         return
     node = text_at(pod, "spec", "nodeName")
-    found = [*_ended(pod), *_node(facts, pod, now)]
-    if not (runs(pod) and not found):
+    found = [*_ended(pod), *on_its_node(facts, pod, now)]
+    if runs(pod) and not found:
+        found += _broken_under_it(facts, pod, now)
+    else:
         found += [*_containers(pod), *_said(facts, pod)]
-        if not node and text_at(pod, "status", "phase") in {"Pending", ""}:
+        if not node and text_at(pod, "status", "phase") in {"Pending", "Failed", ""}:
             found += _place(facts, pod)
         elif not runs(pod):
             found += _mounts(facts, pod, found, now)
@@ -107,96 +115,11 @@ def _ended(pod: Object) -> Iterator[Seen]:
     reason, text = text_at(pod, "status", "reason"), text_at(pod, "status", "message")
     if reason or text:
         seen = read(Message(where="condition", reason=reason, text=text, object="pod.status"), None)
-        yield Seen(finding=seen.finding, since=_ended_at(pod), evidence=seen.evidence)
+        yield Seen(finding=seen.finding, since=ended_at(pod), evidence=seen.evidence)
     target = condition(pod, "DisruptionTarget")
     if target is not None and target.get("status") in ("True", True):
         seen = read_condition(target, "Pod")
         yield seen.but(weight=min(seen.finding.weight, 14))
-
-
-def _ended_at(pod: Object) -> datetime | None:
-    times = [
-        found
-        for status in items_at(pod, "status", "containerStatuses")
-        if (found := moment(part(status, "state", "terminated", "finishedAt"))) is not None
-    ]
-    changed = [
-        found
-        for one in items_at(pod, "status", "conditions")
-        if (found := moment(one.get("lastTransitionTime"))) is not None
-    ]
-    return max(times or changed, default=None)
-
-
-def _node(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
-    """A pod that should run on a node that does not answer; and an old pod that may still write."""
-    name = text_at(pod, "spec", "nodeName")
-    node = facts.find("Node", "", name) if name else None
-    ready = condition(node, "Ready") if node else None
-    lost = ready is not None and ready.get("status") in _WHY_UNREADY
-    if text_at(pod, "status", "phase") in {"Succeeded", "Failed"}:
-        if node is not None and _was_killed(pod):
-            yield from _behind_a_kill(facts, pod, node, ready if lost else None)
-        return
-    deleted = moment(text_at(pod, "metadata", "deletionTimestamp"))
-    if lost and ready is not None:
-        seen = read_condition(ready, f"Node {name}")
-        said = f"node {name} does not answer ({text_at(ready, 'reason') or 'not ready'})"
-        if deleted is not None and deleted <= now:
-            yield Seen(
-                finding=finding(
-                    Cause.NODE_LOST,
-                    f"{said}; pod {name_of(pod)} was told to stop, but it is not confirmed dead and may still write",
-                    "old-pod-not-confirmed-dead@1",
-                    reason=Reason.OLD_POD_NOT_CONFIRMED_DEAD,
-                    next_action=f"make sure that {name} is off, then taint it node.kubernetes.io/out-of-service or delete the node",
-                    where=name,
-                    weight=8,
-                ),
-                since=deleted,
-                evidence=seen.evidence,
-            )
-            return
-        yield Seen(
-            finding=finding(
-                Cause.NODE_LOST,
-                f"{said}; what pod {name_of(pod)} does there is not known",
-                "node-not-ready@1",
-                where=name,
-                weight=11,
-            ),
-            since=seen.since,
-            evidence=seen.evidence,
-        )
-
-
-def _was_killed(pod: Object) -> bool:
-    codes = [part(one, "state", "terminated", "exitCode") for one in items_at(pod, "status", "containerStatuses")]
-    return any(code in (137, 143) for code in codes)
-
-
-def _behind_a_kill(facts: Facts, pod: Object, node: Object, unready: Object | None) -> Iterator[Seen]:
-    """What the node knows about a kill that the pod cannot explain: memory ran out there, or it does not answer."""
-    ended, name = _ended_at(pod), name_of(node)
-    for event in facts.about(node):
-        if event.reason in {"SystemOOM", "OOMKilling"} and event.at and ended and abs(ended - event.at) <= _JUST_BEFORE:
-            seen = read_event(event)
-            yield seen.but(
-                sentence=f"memory ran out on node {name} when the container was killed: {event.message}", weight=28
-            )
-    if unready is not None:
-        seen = read_condition(unready, f"Node {name}")
-        yield Seen(
-            finding=finding(
-                Cause.NODE_LOST,
-                f"the container was killed, and its node {name} does not answer now",
-                "killed-on-lost-node@1",
-                where=name,
-                weight=42,
-            ),
-            since=seen.since,
-            evidence=seen.evidence,
-        )
 
 
 def _containers(pod: Object) -> Iterator[Seen]:
@@ -332,7 +255,7 @@ def _place(facts: Facts, pod: Object) -> Iterator[Seen]:
         claim = unbound_claim(facts, pod)
         if claim is not None:
             yield Seen(finding=claim.finding, since=seen.since, evidence=seen.evidence + claim.evidence)
-    seen = named(pod, facts.all("Node"), seen)
+    seen = _with_demands(facts, pod, named(pod, facts.all("Node"), seen))
     yield _with_autoscaler(facts, pod, _with_numbers(facts, pod, seen))
 
 
@@ -371,6 +294,24 @@ def _with_numbers(facts: Facts, pod: Object, seen: Seen) -> Seen:
     )
 
 
+def _with_demands(facts: Facts, pod: Object, seen: Seen) -> Seen:
+    """What the pod demands of a node and no known one has, when that keeps it from all of them."""
+    nodes = facts.all("Node")
+    histogram = parse(seen.evidence[0].text[:32_768])
+    main = dominant(histogram) if histogram else None
+    if histogram is None or main is None or main.kind is not Kind.SELECTOR or len(nodes) < histogram.nodes:
+        return seen
+    demands = unmet(pod, nodes) if not allowed(pod, nodes) else ""
+    if not demands:
+        return seen
+    said, others, listed = seen.finding.sentence.partition(OTHERS)
+    return seen.but(
+        sentence=f"{said}: no node has {demands}{others}{listed}",
+        need=demands,
+        next_action="correct the node selector or affinity of the pod, or label a node that suits it",
+    )
+
+
 def _with_autoscaler(facts: Facts, pod: Object, seen: Seen) -> Seen:
     """The autoscaler's last word belongs to the verdict: nodes are coming, or they are not."""
     words = [
@@ -405,10 +346,21 @@ def _mounts(facts: Facts, pod: Object, found: list[Seen], now: datetime) -> Iter
     hangs = any(seen.finding.cause in _OF_MOUNT or seen.finding.reason is Reason.STARTING for seen in found)
     if not hangs and items_at(pod, "status", "containerStatuses"):
         return
-    own = [(mount, best(facts, mount, now)) for _, mount in mount_pods(facts, pod)]
-    blocked = blocked_mount(facts, pod, own)
+    lost = next((seen for seen in found if seen.finding.reason is Reason.MOUNT_LOST), None)
+    behind = _blocked(facts, pod, now) or (fallen_mount(facts, pod, lost) if lost is not None else None)
+    if behind is not None:
+        yield behind
+
+
+def _blocked(facts: Facts, pod: Object, now: datetime) -> Seen | None:
+    return blocked_mount(facts, pod, [(mount, best(facts, mount, now)) for _, mount in mount_pods(facts, pod)])
+
+
+def _broken_under_it(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
+    """A pod that runs on a mount whose own pod does not: its reads hang or fail."""
+    blocked = None if is_mount_pod(pod) else _blocked(facts, pod, now)
     if blocked is not None:
-        yield blocked
+        yield blocked.but(sentence=f"it runs, but {blocked.finding.sentence}", reason=Reason.MOUNT_LOST)
 
 
 def _created(pod: Object) -> datetime | None:

@@ -32,7 +32,8 @@ _ACCELERATOR = re.compile(
     re.IGNORECASE,
 )
 _ACCELERATED_SHAPE = re.compile(
-    r"\b(?:a10g?|a30|a40|a100|h100|h200|b200|gb200|l4|l40s?|t4|v100|p4de?|p5en?|g4dn|g5|g6e?|trn[12])\b", re.IGNORECASE
+    r"\b(?:a10g?|a30|a40|a100|h100|h200|b200|gb200|l4|l40s?|t4|v100|p4de?|p5en?|g4dn|g5|g6e?|trn[12]|a[234]-(?:high|mega|ultra|edge)\w*|standard_n[cdv]\d\w*)\b",
+    re.IGNORECASE,
 )
 
 

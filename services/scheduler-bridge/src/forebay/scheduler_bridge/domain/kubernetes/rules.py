@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes.names import without_names
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause, Finding, Fits, Message, finding
 
 _UNNAMED = {
@@ -28,10 +29,15 @@ _UNNAMED = {
     "what": "it",
     "driver": "the storage driver",
     "gate": "a gate",
+    "resource": "room",
+    "why": "",
 }
 _LONGEST = 2048
 """Kubernetes cuts events at 1 KiB; what is longer says nothing new, and expressions stay quick."""
 _ESCAPED = re.compile(r'\\"')
+_ECHO = re.compile(r"Error: ([A-Z]\w+)")
+"""An event that only repeats a reason: `Error: ErrImageNeverPull`."""
+_COMBINED = re.compile(r"^\(combined from similar events\): ?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class Text:
     flat: str
     token: str
     """The reason in small letters without spaces."""
+    bare: str
+    """The flat text without quoted names: no name may decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +67,10 @@ class MessageRule:
 
 def flatten(message: Message) -> Text:
     """The message in the form that rules look at."""
-    flat = " ".join(_ESCAPED.sub('"', message.text[:_LONGEST]).split())
-    return Text(message, flat, message.reason.replace(" ", "").casefold())
+    flat = _COMBINED.sub("", " ".join(_ESCAPED.sub('"', message.text[:_LONGEST]).split()))
+    echo = _ECHO.fullmatch(flat)
+    reason = echo.group(1) if echo is not None else message.reason.replace(" ", "")
+    return Text(message, flat, reason.casefold(), without_names(flat))
 
 
 def pattern(
@@ -70,6 +80,7 @@ def pattern(
     *texts: str,
     version: int = 1,
     tokens: str = "",
+    like: str = "",
     where: str = "",
     kind: str = "",
     unless: str = "",
@@ -84,11 +95,13 @@ def pattern(
 ) -> MessageRule:
     """A rule that speaks when its conditions hold.
 
-    `texts`: any of these expressions is found in the text. `tokens`: the reason is one of these words.
+    `texts`: any of these expressions is found in the text. `tokens`: the reason is one of these words; `like`: it looks like this.
     `kind`: an expression for the object. `also`: must be found too. `names`: fills groups where it is found. `either`: text or token is enough, otherwise both must hold.
+    The sentence may say `{said}`: the telling part of the text.
     """
     compiled = tuple(re.compile(text, re.IGNORECASE) for text in texts)
     words = frozenset(tokens.casefold().split())
+    form = re.compile(like, re.IGNORECASE) if like else None
     places = frozenset(where.split())
     about = re.compile(kind, re.IGNORECASE) if kind else None
     never = re.compile(unless, re.IGNORECASE) if unless else None
@@ -98,21 +111,21 @@ def pattern(
     def judge(text: Text, rule: str) -> Finding | None:
         elsewhere = bool(places) and text.message.where not in places
         unlike = about is not None and not about.search(text.message.object)
-        if elsewhere or unlike or (never is not None and never.search(text.flat)):
+        if elsewhere or unlike or (never is not None and never.search(text.bare)):
             return None
         if too is not None and not too.search(text.flat):
             return None
-        match = next((found for one in compiled if (found := one.search(text.flat))), None)
-        by_token = text.token in words
+        match = next((found for one in compiled if (found := one.search(text.flat)) and one.search(text.bare)), None)
+        by_token = text.token in words or (form is not None and form.search(text.token) is not None)
         if either:
             if match is None and not by_token:
                 return None
-        elif (compiled and match is None) or (words and not by_token):
+        elif (compiled and match is None) or ((words or form) and not by_token):
             return None
         named = naming.search(text.flat) if naming else None
         parts = {**(named.groupdict() if named else {}), **(match.groupdict() if match else {})}
         groups = {key: value for key, value in parts.items() if value}
-        shown = _UNNAMED | {key: _tidy(value) for key, value in groups.items()}
+        shown = _UNNAMED | {"said": telling(text.flat)} | {key: _tidy(value) for key, value in groups.items()}
         return finding(
             cause,
             says.format(**shown).rstrip(": "),
@@ -130,8 +143,22 @@ def pattern(
     return MessageRule(name, version, judge)
 
 
+_BEFORE = re.compile(
+    r'.*\bdesc = |.*? failed for volume "[^"]*"\s*:\s*|.*unable to start container process: |.*, stderr: |error: '
+    r"|can't (?:admit|submit) new workloads[:;] |pod was rejected: |failed to create pod sandbox: ",
+    re.IGNORECASE,
+)
+
+
+def telling(flat: str) -> str:
+    """What a message says itself, without who called whom before it."""
+    while (before := _BEFORE.match(flat)) is not None and before.end() < len(flat):
+        flat = flat[before.end() :]
+    return flat[:200].strip(" .:")
+
+
 def _tidy(value: str) -> str:
     """Without the marks around it; a quote that belongs to a pair inside stays."""
     bare = value.strip(" `'.,;:[]")
-    inside = bare.count('"') % 2 == 0 and not bare.startswith('"')
-    return (bare if inside else bare.strip('"'))[:200]
+    around = bare.count('"') == 2 and bare.startswith('"') and bare.endswith('"')
+    return (bare.strip('"') if around or bare.count('"') % 2 else bare)[:200]

@@ -20,7 +20,7 @@ _PAIR = re.compile(r"([^=,\s]+)=([^,\s]+)")
 def _quota(text: Text, rule: str) -> Finding | None:
     match = _EXCEEDED.search(text.flat)
     if match is None:
-        if not re.search(r"\bexceeded quota\b", text.flat, re.IGNORECASE):
+        if not re.search(r"\bexceeded quota\b|insufficient quota to match these scopes", text.flat, re.IGNORECASE):
             return None
         return finding(Cause.QUOTA, "a ResourceQuota of the namespace is used up", rule, weight=20)
     requested, used, limited = (_amounts(match.group(part)) for part in ("requested", "used", "limited"))
@@ -65,7 +65,7 @@ _FORBIDDEN = r"(?:is forbidden|forbidden:)"
 _MEND = "change the pod so that it meets the policy that the message names, and submit again"
 
 API_RULES: tuple[MessageRule, ...] = (
-    MessageRule("resource-quota", 1, _quota),
+    MessageRule("resource-quota", 2, _quota),
     pattern(
         "quota-needs-requests",
         Cause.ADMISSION_DENIED,
@@ -116,18 +116,20 @@ API_RULES: tuple[MessageRule, ...] = (
         "the webhook {webhook}, which must be asked, does not answer",
         r"failed calling webhook \"?(?P<webhook>[\w.\-]+)",
         r"failed to call webhook",
-        r"no endpoints available for service \"?(?P<webhook>[\w.\-]*webhook[\w.\-]*)",
+        r"no endpoints available for service",
         code=Reason.WEBHOOK_UNAVAILABLE,
         layer=Layer.JOB_OBJECT,
         do="look at the webhook's pods and certificate; creating the object is tried again",
+        version=2,
         weight=20,
     ),
     pattern(
         "webhook-denied",
         Cause.ADMISSION_DENIED,
-        "the admission webhook {webhook} denied the object",
-        r"admission webhook \"?(?P<webhook>[\w.\-]+)\"? (?:denied|does not support|rejected)",
+        "the admission webhook {webhook} denied the object: {why}",
+        r"admission webhook \"?(?P<webhook>[\w.\-]+)\"? (?:denied|does not support|rejected)[\w ]*:? ?(?P<why>.*)",
         do=_MEND,
+        version=2,
         weight=20,
     ),
     pattern(
@@ -144,12 +146,13 @@ API_RULES: tuple[MessageRule, ...] = (
         "rbac",
         Cause.PERMISSION,
         "{name} may not do this: {what}",
-        r"user \"?(?P<name>[^\"\s]+)\"? (?P<what>cannot \w+ (?:resource )?\"?[\w./\-]+\"?)",
+        r"user \"?(?P<name>[^\"\s,()]+)\"? (?P<what>cannot \w+ (?:resource )?\"?[\w./\-]+\"?)",
         r"(?P<what>(?:is )?not authorized to perform[:\s]+\S+)",
         r"(?P<what>attempting to grant RBAC permissions not currently held)",
+        r"(?P<what>refers to a resource you can't set finalizers on)",
         where="apiError event condition jobCondition",
         unless=r"(?:attach|mount|map)\w*\.\w+ failed|failed to (?:provision|attach|mount)|pull",
-        version=2,
+        version=3,
         do="grant the missing verb to that identity (Role and RoleBinding)",
         weight=20,
     ),
@@ -157,9 +160,10 @@ API_RULES: tuple[MessageRule, ...] = (
         "unauthorized",
         Cause.PERMISSION,
         "the API server does not accept the credentials",
-        r"^\W*(?:unauthorized|you must be logged in|the server has asked for the client to provide credentials)",
+        r"^\W*(?:error: )?(?:unauthorized|you must be logged in|the server has asked for the client to provide credentials)",
         r"(?:token|certificate)[\w ]* (?:has )?expired",
         where="apiError",
+        version=2,
         weight=20,
     ),
     pattern(
@@ -181,10 +185,11 @@ API_RULES: tuple[MessageRule, ...] = (
         weight=20,
     ),
     pattern(
-        "priority-class-missing",
+        "class-missing",
         Cause.CONFIG,
-        "the priority class {name} does not exist",
+        "the pod names the class {name}, which does not exist",
         r"no PriorityClass with name (?P<name>[\w.\-]+) was found",
+        r"runtimeclass(?:es)?(?:[.\w\-]*) \"?(?P<name>[\w.\-]+)\"? (?:not found|doesn't exist|does not exist)",
         r"(?:workload)?priorityclass(?:es)?(?:[.\w\-]*) \"?(?P<name>[\w.\-]+)\"? (?:not found|doesn't exist|does not exist)",
         code=Reason.CONFIG_MISSING,
         layer=Layer.JOB_OBJECT,
@@ -207,17 +212,10 @@ API_RULES: tuple[MessageRule, ...] = (
         "the API server finds the object invalid: {what}",
         r"is invalid: (?P<what>.{1,200})",
         r"(?P<what>(?:invalid value|required value|unsupported value|field is immutable)[^;]{0,160})",
-        r"(?P<what>no matches for kind [^;]{1,120})",
+        r"(?P<what>no matches for kind [^;]{1,120}|error validating data[^;]{1,160}|could not find the requested resource[^;]{0,80})",
         r"(?P<what>(?:unknown|strict decoding error: unknown) field [^;]{1,120})",
         where="apiError",
-        layer=Layer.JOB_OBJECT,
-        weight=20,
-    ),
-    pattern(
-        "created-invalid",
-        Cause.CONFIG,
-        "what should be created is not valid: {what}",
-        r"error creating: \w[\w.]* \"[^\"]*\" is invalid: (?P<what>.{1,200})",
+        version=2,
         layer=Layer.JOB_OBJECT,
         weight=20,
     ),
@@ -231,27 +229,40 @@ API_RULES: tuple[MessageRule, ...] = (
         weight=20,
     ),
     pattern(
+        "created-invalid",
+        Cause.CONFIG,
+        "what should be created is not valid: {what}",
+        r"error creating: \w[\w.]* \"[^\"]*\" is invalid: (?P<what>.{1,200})",
+        r"\bspec\.\S+: (?P<what>(?:invalid|required|unsupported|duplicate) value.{0,160})",
+        r"(?:found validation errors|could not construct workload): (?P<what>.{1,200})",
+        version=2,
+        layer=Layer.JOB_OBJECT,
+        weight=20,
+    ),
+    pattern(
         "forbidden",
         Cause.ADMISSION_DENIED,
-        "the cluster refuses to create the object",
+        "the cluster refuses to create the object: {said}",
         r"(?:pods?|jobs?(?:\.batch)?|persistentvolumeclaims?|workloads?[\w.]*|services?|podgroups?[\w.]*) \"?[\w.\-/]*\"? "
         + _FORBIDDEN,
         r"error creating: .*" + _FORBIDDEN,
         r"because it is being terminated",
-        unless=r"pull|volume \"",
+        unless=r"failed to pull|pull access|volume \"",
+        version=3,
         weight=25,
     ),
     pattern(
         "api-timeout",
         Cause.TIMEOUT,
         "the API server did not answer in time; whether it did what was asked is not known",
-        r"request did not complete within (?:the )?requested timeout",
+        r"request did not complete within (?:the )?requested timeout|in the time allotted",
         r"(?:etcdserver|etcd): .*(?:timed out|timeout)",
         r"gateway time-?out",
         r"context deadline exceeded|client\.timeout|i/o timeout|tls handshake timeout",
         where="apiError",
         layer=Layer.JOB_OBJECT,
         do="read the object before trying again: it may exist",
+        version=2,
         weight=20,
     ),
     pattern(
@@ -266,11 +277,12 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "api-unreachable",
         Cause.OTHER,
-        "the API server cannot be reached or asks for patience",
+        "the API server cannot be reached or asks for patience: {said}",
         r"too old resource version|too many requests|connection refused|etcdserver|leader changed|service unavailable|internal ?error",
         where="apiError",
         layer=Layer.JOB_OBJECT,
         do="nothing: it is tried again with a growing delay",
+        version=2,
         weight=40,
     ),
 )

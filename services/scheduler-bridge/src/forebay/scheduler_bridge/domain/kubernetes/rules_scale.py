@@ -6,6 +6,7 @@ import re
 
 from forebay.contracts.reasons import Reason
 from forebay.scheduler_bridge.domain.kubernetes.histogram import Counted, Kind, classify_reason
+from forebay.scheduler_bridge.domain.kubernetes.names import without_names
 from forebay.scheduler_bridge.domain.kubernetes.quantities import mentions_accelerator
 from forebay.scheduler_bridge.domain.kubernetes.rules import MessageRule, Text
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import CAUSES
@@ -18,7 +19,7 @@ _LIMIT = re.compile(
     re.IGNORECASE,
 )
 _POOLS = re.compile(
-    r"incompatible with (?:nodepool|provisioner)|no instance type|exceed(?:s|ed)? limits? for (?:nodepool|provisioner)|nodepools? (?:were )?(?:found|not)",
+    r"incompatible with (?:nodepool|provisioner)|no instance type|exceed(?:s|ed)? limits? for (?:nodepool|provisioner)|nodepools? (?:were )?(?:found|not)|schedule pod, incompatible requirements",
     re.IGNORECASE,
 )
 _STOCKOUT = re.compile(
@@ -93,7 +94,7 @@ def _pools(text: Text, rule: str) -> Finding | None:
         pool for pool in short if not re.search(r"did not tolerate|incompatible requirements", pool, re.IGNORECASE)
     ]
     if suited:
-        asked = " ".join(re.findall(r"resources\s*=?\s*\{[^}]*\}", " ".join(suited))) or " ".join(suited)
+        asked = " ".join(re.findall(r"resources\s*=?\s*\{[^}]*\}", " ".join(suited))) or without_names(" ".join(suited))
         cause = Cause.GPU_SHORTAGE if mentions_accelerator(asked) else Cause.CPU_MEM_SHORTAGE
         return finding(cause, "no node pool can add a node that is large enough", rule, weight=40)
     return finding(Cause.AFFINITY_TAINT, "no node pool suits the pod's tolerations and requirements", rule, weight=40)
@@ -129,6 +130,6 @@ def _cloud(text: Text, rule: str) -> Finding | None:
 SCALE_RULES: tuple[MessageRule, ...] = (
     MessageRule("scale-up-not-triggered", 1, _not_triggered),
     MessageRule("scale-up-triggered", 2, _triggered),
-    MessageRule("node-pools", 1, _pools),
+    MessageRule("node-pools", 2, _pools),
 )
 CLOUD_RULES: tuple[MessageRule, ...] = (MessageRule("cloud-capacity", 1, _cloud),)

@@ -161,6 +161,10 @@ def _sentence(main: Counted, histogram: Histogram) -> str:
     of = f"{main.count} of {histogram.nodes} nodes" if main.count is not None else f"any of {histogram.nodes} nodes"
     what = main.detail or _UNNAMED.get(main.kind, main.text)
     template = _SAYS.get(main.kind, "{of} cannot take the pod: {text}")
+    if main.kind in _SHORT and not main.detail:
+        template = "{of} could take the pod but have no room for it{hint} ({text})"
+    if main.count is None and main.kind not in _VOLUME:
+        template = "the pod cannot be placed: {text}"
     return template.format(of=of, what=what, text=main.text, hint=_hint(main, histogram))
 
 
@@ -169,7 +173,7 @@ def _hint(main: Counted, histogram: Histogram) -> str:
     if histogram.not_helpful is None:
         return ""
     if histogram.no_victims:
-        return " free at present"
+        return " free at present" if main.detail else " at present"
     if main.count is not None and histogram.not_helpful >= histogram.nodes:
         return "; ending other pods would not help, so the request may be larger than these nodes"
     return ""
@@ -181,6 +185,7 @@ _ACTIONS: dict[Kind, str] = {
     Kind.LOST: NEXT[Cause.NODE_LOST],
     Kind.CORDONED: "uncordon the nodes when their maintenance is over",
     Kind.LEAVING: "wait for new nodes",
+    Kind.SELECTOR: "correct the node selector or affinity of the pod, or label nodes that suit it",
     Kind.DISK_PRESSURE: "free disk on the nodes",
     Kind.MEMORY_PRESSURE: "wait until the pressure on the nodes is over",
     Kind.PLACEMENT: "wait until the other pods end, or relax the pod's affinity, spread or host ports",
@@ -188,6 +193,15 @@ _ACTIONS: dict[Kind, str] = {
 }
 
 
+_BY_WORDS = (
+    ("max volume count", "wait until pods with volumes leave these nodes, or use nodes to which more can be attached"),
+    (
+        "readwriteoncepod",
+        "wait until the pod that uses the claim has ended, or use a claim that several pods may share",
+    ),
+)
+
+
 def _action(main: Counted) -> str | None:
-    template = _ACTIONS.get(main.kind)
+    template = next((do for words, do in _BY_WORDS if words in main.text.casefold()), _ACTIONS.get(main.kind))
     return template.format(what=main.detail or "the taint") if template else None

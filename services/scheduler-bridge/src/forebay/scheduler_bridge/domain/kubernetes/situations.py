@@ -24,14 +24,13 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     part,
     text_at,
 )
+from forebay.scheduler_bridge.domain.kubernetes.job_status import ends, is_batch, own_words
 from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_event
 from forebay.scheduler_bridge.domain.kubernetes.subjects import Subject
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause, Message, finding
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _UNMANAGED = timedelta(minutes=2)
-_ENDED_WELL = ("Complete", "SuccessCriteriaMet", "Succeeded", "Completed")
-_ENDED_BADLY = ("Failed", "FailureTarget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +51,9 @@ class SituationRule:
 
 def _job_ended(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
     root = subject.root
-    if root is None or kind_of(root) in {
-        "Node",
-        "PersistentVolumeClaim",
-        "LocalQueue",
-        "ClusterQueue",
-        "AdmissionCheck",
-    }:
+    if root is None:
         return
-    well = next((found for name in _ENDED_WELL if (found := condition(root, name)) and is_true(root, name)), None)
-    badly = next((found for name in _ENDED_BADLY if (found := condition(root, name)) and is_true(root, name)), None)
+    well, badly = ends(root)
     if well is not None and badly is not None:
         yield _both_ends(root, well, badly)
     elif well is not None:
@@ -106,14 +98,17 @@ def _both_ends(root: Object, well: Object, badly: Object) -> Seen:
 def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
     """A job that failed, with the reason of the pod that made it fail."""
     said = read_condition(badly, kind_of(subject.root or {}) or "Job", where="jobCondition")
+    running_out = said.finding.cause is Cause.TIMEOUT
     found = [
         seen
         for pod in subject.pods
-        if (seen := pods.best(subject.facts, pod, now))
-        and (seen.finding.cause is not Cause.OTHER or seen.finding.reason is Reason.PROCESS_KILLED)
+        for seen in pods.look_at(subject.facts, pod, now)
+        if (seen.finding.cause is not Cause.OTHER or seen.finding.reason is Reason.PROCESS_KILLED)
+        and not (running_out and seen.finding.cause is Cause.TIMEOUT)
     ]
     decisive = min(found, key=lambda seen: seen.finding.weight, default=None)
-    running_out = said.finding.cause is Cause.TIMEOUT
+    if decisive is not None and decisive.finding.reason is Reason.PROCESS_KILLED:
+        decisive = _taken_off(subject) or decisive
     if decisive is None or (running_out and decisive.finding.cause in {Cause.CRASH, Cause.OOM, Cause.OTHER}):
         return said.but(sentence=f"the job failed: {said.finding.sentence} ({text_at(badly, 'reason')})", weight=3)
     why = "its time limit passed" if running_out else f"the job failed ({text_at(badly, 'reason')})"
@@ -124,6 +119,14 @@ def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
         since=said.since,
         evidence=decisive.evidence + said.evidence,
     )
+
+
+def _taken_off(subject: Subject) -> Seen | None:
+    """A kill that no pod can explain is the queue's, when it took the job off its nodes."""
+    conditions = [
+        found for one in subject.workloads if is_true(one, "Evicted") and (found := condition(one, "Evicted"))
+    ]
+    return read_condition(conditions[0], "Workload") if conditions else None
 
 
 def _pods(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
@@ -254,7 +257,7 @@ def _running(running: list[Object], rule: str) -> Seen:
 
 
 def _queue(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # noqa: ARG001 the rule's own findings carry their ids
-    suspended = any(part(job, "spec", "suspend") is True for job in subject.jobs) and not subject.pods
+    suspended = any(_is_suspended(job) for job in subject.jobs) and not subject.pods
     for workload in subject.workloads:
         yield from workloads.look_at(subject.facts, workload, now, suspended=suspended)
 
@@ -324,10 +327,14 @@ def _group(group: Object) -> Iterator[Seen]:
                     yield seen.but(weight=max(seen.finding.weight, 34))
 
 
+def _is_suspended(job: Object) -> bool:
+    return part(job, "spec", "suspend") is True or part(job, "spec", "runPolicy", "suspend") is True
+
+
 def _unmanaged(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
     """A suspended Job for which no queue controller made anything."""
     root = subject.root
-    if root is None or subject.workloads or subject.pods or part(root, "spec", "suspend") is not True:
+    if root is None or subject.workloads or subject.pods or not _is_suspended(root):
         return
     made = moment(text_at(root, "metadata", "creationTimestamp"))
     queue = labels_of(root).get(QUEUE_LABEL) or text_at(root, "metadata", "annotations", QUEUE_LABEL)
@@ -361,7 +368,7 @@ def _unmanaged(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
 def _job_status(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # noqa: ARG001
     """A Job whose pods are not among the objects: its own counts."""
     root = subject.root
-    if root is None or subject.pods or kind_of(root) != "Job" or part(root, "spec", "suspend") is True:
+    if root is None or subject.pods or not is_batch(root) or part(root, "spec", "suspend") is True:
         return
     active, ready = part(root, "status", "active"), part(root, "status", "ready")
     if not isinstance(active, int) or not active:
@@ -420,12 +427,13 @@ def _nothing_said(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
 
 
 SITUATION_RULES: tuple[SituationRule, ...] = (
-    SituationRule("job-ended", 2, _job_ended),
+    SituationRule("job-ended", 3, _job_ended),
     SituationRule("pods", 1, _pods),
     SituationRule("queue", 1, _queue),
     SituationRule("refused", 2, _refused),
     SituationRule("not-managed", 1, _unmanaged),
     SituationRule("job-status", 1, _job_status),
+    SituationRule("own-words", 1, own_words),
     SituationRule("api-answers", 1, _api_answers),
     SituationRule("nothing-said", 1, _nothing_said),
 )

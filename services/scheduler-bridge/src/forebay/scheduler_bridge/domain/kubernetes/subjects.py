@@ -34,6 +34,7 @@ JOB_KINDS = (
     "LeaderWorkerSet",
     "StatefulSet",
     "Deployment",
+    "Workflow",
 )
 _MOUNT_NAMES = frozenset({"juicefs-mount", "juicefs-csi-mount"})
 

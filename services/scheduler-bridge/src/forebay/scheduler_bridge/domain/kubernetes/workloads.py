@@ -117,6 +117,11 @@ def _evicted(facts: Facts, workload: Object) -> Iterator[Seen]:
         before = _before_timeout(facts, workload)
         if before is not None:
             yield before
+    again = moment(part(workload, "status", "requeueState", "requeueAt"))
+    if again is not None and not replaced:
+        tries = part(workload, "status", "requeueState", "count")
+        told = f", {tries} times so far" if isinstance(tries, int) else ""
+        why = why.but(sentence=f"{why.finding.sentence}; it is queued again at {again:%H:%M:%S}{told}")
     yield why.but(weight=62 if replaced else min(why.finding.weight, 33))
 
 

@@ -1,6 +1,6 @@
 """The bridge is killed at random moments while jobs go through a real Kueue; the log ends up saying what the cluster says.
 
-`python -m tests.chaos.bridge_kills --kills 200`, by hand.
+Called by tests/cluster/bridge/test_bridge_kills.py with few kills, and as `python -m tests.chaos.bridge_kills --kills 200` by hand.
 A bare watch runs beside it from the beginning, so every object that ever was is known to somebody who never died.
 """
 

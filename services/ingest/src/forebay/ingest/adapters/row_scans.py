@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from forebay.ingest.adapters.parquet_tables import ParquetTable
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
-from forebay.ingest.domain.recording import CLOCK_COLUMN, RENUMBERED, ROW_COLUMNS, Feature, Info
+from forebay.ingest.domain.recording import CLOCK_COLUMN, COUNTED, RENUMBERED, ROW_COLUMNS, Feature, Info
 from forebay.ingest.domain.rules import Severity
 from forebay.ingest.domain.signals import EpisodeScan, RowBlock, VectorBlock
 
@@ -55,6 +55,8 @@ def check_columns(schema: pa.Schema, doubled: list[str], info: Info, name: str, 
         if feature.is_video:
             continue
         if feature.key not in schema.names:
+            if feature.key == COUNTED and COUNTED in info.undeclared:
+                continue  # nobody promised it, and it follows from the order of the rows
             tell(feature.key, f"column {feature.key!r} is missing", "the column", "no such column")
             continue
         wrong = _wrong_kind(feature, schema.field(feature.key).type)
@@ -121,7 +123,7 @@ class RowReader:
             nulls = 0
             try:
                 for batch in table.blocks(columns):
-                    nulls += sum(batch.column(key).null_count for key in ROW_COLUMNS)
+                    nulls += sum(batch.column(key).null_count for key in ROW_COLUMNS if key in batch.schema.names)
                     self._take(batch, name)
                     self._on_rows(batch.num_rows)
             finally:
@@ -155,13 +157,15 @@ class RowReader:
             scan.pieces += 1
         elif name not in scan.files:
             scan.pieces += 1
+        there = COUNTED in rows.schema.names
+        counted = _whole(rows.column(COUNTED)) if there else np.arange(scan.rows, scan.rows + rows.num_rows)
         times = rows.column(CLOCK_COLUMN).cast(pa.float64()).fill_null(float("nan"))
         vectors = {f.key: _vector(rows.column(f.key)) for f in self._info.row_features if not f.is_free}
         scan.add(
             RowBlock(
                 file=name,
                 times=times.to_numpy(zero_copy_only=False),
-                frame_index=_whole(rows.column("frame_index")),
+                frame_index=counted,
                 index=_whole(rows.column("index")),
                 task_index=_whole(rows.column("task_index")),
                 vectors=vectors,
@@ -199,10 +203,12 @@ def _vector(column: Column) -> VectorBlock:
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
         column, kind = column.storage, column.storage.type
+    outer: npt.NDArray[np.int64] | None = None
     listed_type = False
     while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         inner = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         if listed_type:
+            outer = lengths if outer is None else outer
             ends = np.cumsum(lengths)
             totals = np.concatenate(([0], np.cumsum(inner)))
             lengths = totals[ends] - totals[ends - lengths]
@@ -213,8 +219,9 @@ def _vector(column: Column) -> VectorBlock:
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         filled = column.cast(pa.float64(), safe=False).fill_null(0.0)
         values = filled.to_numpy(zero_copy_only=False)
-        return VectorBlock(lengths=lengths, values=values, nulls=nulls, floating=pa.types.is_floating(kind))
-    return VectorBlock(lengths=lengths, values=None, nulls=nulls, floating=False)
+        floating = pa.types.is_floating(kind)
+        return VectorBlock(lengths=lengths, values=values, nulls=nulls, floating=floating, outer=outer)
+    return VectorBlock(lengths=lengths, values=None, nulls=nulls, floating=False, outer=outer)
 
 
 def _content(column: Column) -> list[bytes]:

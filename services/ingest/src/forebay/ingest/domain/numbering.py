@@ -16,7 +16,8 @@ from forebay.ingest.domain.signals import EpisodeScan
 
 def check_numbering(episodes: Sequence[Episode], scans: Mapping[int, EpisodeScan], table: str) -> list[Breach]:
     """`episodes` are all that the episode table (the file `table`) lists, in order."""
-    claims = _check_claims(episodes)
+    told = {e.index for e in episodes if e.index in scans and scans[e.index].first_index != e.from_index}
+    claims = _check_claims([episode for episode in episodes if episode.index not in told])
     return [*_check_numbers(episodes, table), *(claims or _check_count(episodes, scans))]
 
 

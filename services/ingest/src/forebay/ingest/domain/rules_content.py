@@ -92,9 +92,9 @@ TASK_TABLE = Rule(
     id="LR-TASK-003",
     severity="warning",
     title="usable task texts",
-    question="Has every task a text of its own?",
-    why="An empty or doubled instruction tells the policy nothing, or splits one task in two.",
-    fix="Write the task table again with one text per task.",
+    question="Has every task a text of its own, at the place in the table that its number says?",
+    why="An empty or doubled instruction tells the policy nothing, or splits one task in two. LeRobot v3.0 takes the text by its place.",
+    fix="Write the task table again with one text per task, in the order of task_index. Versions that Forebay writes are in order.",
 )
 SPLIT_LEAK = Rule(
     id="LR-SPLIT-001",

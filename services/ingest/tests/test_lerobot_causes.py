@@ -1,0 +1,342 @@
+"""One cause, one finding: kinds of broken data whose every symptom would bury what has to be mended.
+
+Each is told by exactly the findings in the table, on exactly the episodes, and sound
+frames under an odd description stay accepted and come through a conversion.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from forebay.ingest.adapters.decoders import Decoders
+from forebay.ingest.inspection import inspect
+from forebay.ingest.offline_conversion import convert_folder
+
+from . import lerobot_builder as lerobot
+from . import lerobot_v2_builder as v2
+from . import pictures_builder as pictures
+from .lerobot_builder import CAMERA, EPISODES, FIRST_DATA, SECOND_DATA, SECOND_VIDEO, TASKS, Part
+
+ALL = (0, 1, 2)
+LONG = tuple(Part(length=length, data=0, video=number) for number, length in enumerate((12, 10, 9)))
+Told = tuple[str, str, tuple[int, ...] | None]
+"""Rule, severity, episodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What happened to a dataset, and all that is said about it."""
+
+    change: Callable[[Path], object]
+    told: tuple[Told, ...]
+    outcome: str = "reject"
+    says: str = ""
+    version: str = "v3.0"
+    parts: tuple[Part, ...] = lerobot.PARTS
+
+
+def files_of(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in (root / "data").rglob("*.parquet"))
+
+
+def times(time: Callable[[dict[str, Any]], float]) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        for file in files_of(root):
+            lerobot.change_column(root, file, "timestamp", time)
+
+    return change
+
+
+def jitter(root: Path) -> None:
+    random = Random(1)  # noqa: S311 no secret
+    times(lambda row: row["timestamp"] + (random.uniform(-0.008, 0.008) if row["frame_index"] else 0.0))(root)
+
+
+def lose_a_sample(root: Path) -> None:
+    late = {0: 0.0, 1: 0.1}
+    times(lambda row: row["timestamp"] + late[row["episode_index"] == 1 and row["frame_index"] > 2])(root)
+
+
+def undeclare(*names: str) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        document = json.loads((root / "meta/info.json").read_text())
+        document["features"] = {key: value for key, value in document["features"].items() if key not in names}
+        (root / "meta/info.json").write_text(json.dumps(document))
+
+    return change
+
+
+def drop_frame_index(root: Path) -> None:
+    for file in files_of(root):
+        pq.write_table(pq.read_table(root / file).drop_columns(["frame_index"]), root / file)
+
+
+def all_of(*changes: Callable[[Path], object]) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        for one in changes:
+            one(root)
+
+    return change
+
+
+def copy(source: str, target: str) -> Callable[[Path], object]:
+    return lambda root: shutil.copy(root / source, root / target)
+
+
+def forget_to_count(root: Path) -> None:
+    for file in files_of(root):
+        lerobot.change_column(root, file, "episode_index", lambda _: 0)
+
+
+def table(file: str, **columns: Any) -> Callable[[Path], object]:
+    return lambda root: pq.write_table(pa.table(columns), root / file)
+
+
+def statistics(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def rewrite(root: Path) -> None:
+        document = json.loads((root / "meta/stats.json").read_text())
+        change(document)
+        (root / "meta/stats.json").write_text(json.dumps(document))
+
+    return rewrite
+
+
+def no_windows(root: Path) -> None:
+    """A camera that the episode table has columns for, and no values."""
+    for place in ("chunk_index", "file_index", "from_timestamp", "to_timestamp"):
+        lerobot.change_column(root, EPISODES, f"videos/{CAMERA}/{place}", lambda _: None)
+
+
+def turned(root: Path) -> None:
+    """Tactile images of two rows and three columns, stored as three rows of two."""
+    document = json.loads((root / "meta/info.json").read_text())
+    document["features"]["observation.tactile"] = {"dtype": "float32", "shape": [2, 3], "names": None}
+    (root / "meta/info.json").write_text(json.dumps(document))
+    for file in files_of(root):
+        rows = pq.read_table(root / file)
+        values = np.random.default_rng(1).normal(size=(rows.num_rows, 3, 2)).tolist()
+        column = pa.array(values, pa.list_(pa.list_(pa.float32())))
+        pq.write_table(rows.append_column("observation.tactile", column), root / file)
+
+
+def stick(row: dict[str, Any]) -> list[float]:
+    return [0.5, 0.25, 0.125] if row["episode_index"] == 1 else list(row["action"])
+
+
+def late_video(root: Path) -> None:
+    shown = pictures.scene(1, 4)
+    pictures.write(root / SECOND_VIDEO, shown, times=[5 + number / 10 for number in range(4)])
+    lerobot.change_feature(root, CAMERA, shape=[pictures.SIDE, pictures.SIDE, 3])
+
+
+SIZE: Told = ("LR-VIDEO-012", "warning", (0, 1))
+"""The other videos have another size there."""
+
+KINDS: dict[str, Kind] = {
+    "a clock that jitters": Kind(
+        change=jitter,
+        told=(("LR-SIGNAL-003", "warning", ALL),),
+        outcome="accept_with_warning",
+        says="less than half a frame",
+    ),
+    "time that starts one frame late": Kind(
+        change=times(lambda row: row["timestamp"] + 0.1),
+        told=(("LR-SIGNAL-003", "warning", ALL), ("LR-META-004", "warning", None)),
+        outcome="accept_with_warning",
+        says="starts at 0.100000 s",
+        version="v2.0",
+    ),
+    "a sample that was lost": Kind(
+        change=lose_a_sample, told=(("LR-SIGNAL-003", "error", (1,)),), says="0.200000 s at frame 3"
+    ),
+    "time in milliseconds": Kind(
+        change=times(lambda row: row["timestamp"] * 1000),
+        told=(("LR-SIGNAL-003", "error", ALL),),
+        says="steps of 100 s",
+    ),
+    "a rate that neither rows nor videos have": Kind(
+        change=lambda root: lerobot.change_info(root, fps=30),
+        told=(("LR-VIDEO-007", "error", ALL), ("LR-SIGNAL-003", "error", ALL)),
+        says="come at 10 per second",
+        parts=LONG,
+    ),
+    "frame_index is not declared": Kind(
+        change=undeclare("frame_index"), told=(("LR-FORMAT-001", "warning", None),), outcome="accept_with_warning"
+    ),
+    "no row column is declared": Kind(
+        change=undeclare("frame_index", "episode_index", "index", "task_index", "timestamp"),
+        told=(("LR-FORMAT-001", "warning", None),),
+        outcome="accept_with_warning",
+        says="stops without timestamp, episode_index, index, task_index",
+    ),
+    "frame_index is nowhere": Kind(
+        change=all_of(undeclare("frame_index"), drop_frame_index),
+        told=(("LR-FORMAT-001", "warning", None),),
+        outcome="accept_with_warning",
+        version="v2.1",
+    ),
+    "frame_index is declared and not there": Kind(
+        change=drop_frame_index, told=(("LR-STRUCT-005", "error", (0, 1)), ("LR-STRUCT-005", "error", (2,)))
+    ),
+    "a second copy of a data file": Kind(
+        change=copy(FIRST_DATA, "data/chunk-000/file-000 (1).parquet"),
+        told=(("LR-STRUCT-006", "error", (0, 1)),),
+        says="11 rows of episodes 0, 1 lie a second time in data/chunk-000/file-000 (1).parquet",
+    ),
+    "a second copy under the next number": Kind(
+        change=copy(FIRST_DATA, "data/chunk-000/file-002.parquet"), told=(("LR-STRUCT-006", "error", (0, 1)),)
+    ),
+    "a second copy in v2.1": Kind(
+        change=copy(v2.data_file(1), f"{v2.data_file(1)[:-8]} (1).parquet"),
+        told=(("LR-STRUCT-006", "error", (1,)),),
+        version="v2.1",
+    ),
+    "episode_index was never counted up": Kind(
+        change=forget_to_count,
+        told=(("LR-STRUCT-006", "error", (1,)), ("LR-STRUCT-006", "error", (2,))),
+        says="say that they are of episodes 0",
+        version="v2.1",
+    ),
+    "the episode table twice": Kind(
+        change=copy(EPISODES, "meta/episodes/chunk-000/file-001.parquet"),
+        told=(("LR-EPISODE-003", "error", ALL),),
+        says="episodes 0, 1, 2: they are listed twice",
+    ),
+    "no windows of a camera": Kind(
+        change=no_windows, told=(("LR-EPISODE-003", "error", ALL),), says="chunk_index is None"
+    ),
+    "no video of a camera in v2.1": Kind(
+        change=lambda root: shutil.rmtree(root / "videos"),
+        told=(("LR-STRUCT-002", "error", ALL),),
+        outcome="incomplete",
+        says=f"all 3 video files of {CAMERA}",
+        version="v2.1",
+    ),
+    "a template that takes the episode for its chunk": Kind(
+        change=lambda root: lerobot.change_info(
+            root, data_path="data/chunk-{episode_index:03d}/episode_{episode_index:06d}.parquet"
+        ),
+        told=(("LR-FORMAT-003", "error", None),),
+        says="1 of 3 files under data/ lie where info.json puts them",
+        version="v2.1",
+    ),
+    "another chunks_size": Kind(
+        change=lambda root: lerobot.change_info(root, chunks_size=1),
+        told=(("LR-FORMAT-003", "error", None), ("LR-FORMAT-003", "error", None)),
+        says="or chunks_size",
+        version="v2.1",
+    ),
+    "a video number that no file has": Kind(
+        change=lambda root: lerobot.change_cell(root, EPISODES, 2, f"videos/{CAMERA}/file_index", 9),
+        told=(("LR-STRUCT-006", "error", (2,)), ("LR-STRUCT-010", "warning", None)),
+        says=f"{SECOND_VIDEO} belongs to no episode",
+    ),
+    "a video whose first frame comes late": Kind(
+        change=late_video,
+        told=(("LR-VIDEO-006", "error", (2,)), SIZE),
+        says="the first one comes at 5.000000 s",
+    ),
+    "tasks in another order": Kind(
+        change=table("meta/tasks.parquet", task_index=[1, 0], task=[*reversed(TASKS)]),
+        told=(("LR-TASK-003", "warning", None),),
+        outcome="accept_with_warning",
+        says="takes the text by its place",
+    ),
+    "a task number with two texts": Kind(
+        change=table("meta/tasks.parquet", task_index=[0, 0, 1], task=["dance", *TASKS]),
+        told=(("LR-TASK-001", "error", None),),
+        says="task_index 0 stands for 2 texts",
+    ),
+    "no statistics": Kind(
+        change=lambda root: (root / "meta/stats.json").unlink(),
+        told=(("LR-META-004", "warning", None),),
+        outcome="accept_with_warning",
+    ),
+    "no statistics of the action": Kind(
+        change=statistics(lambda document: document.pop("action")),
+        told=(("LR-META-004", "warning", None),),
+        outcome="accept_with_warning",
+        says="no statistics of action",
+    ),
+    "statistics of another robot": Kind(
+        change=statistics(lambda document: document["action"].update(mean=[0.0] * 7, std=[1.0] * 7)),
+        told=(("LR-META-007", "warning", None),),
+        outcome="accept_with_warning",
+        says="have 7 values, its rows 3",
+    ),
+    "a split that is too long beside right totals": Kind(
+        change=lambda root: lerobot.change_info(root, splits={"train": "0:100"}),
+        told=(("LR-META-001", "warning", None),),
+        outcome="accept_with_warning",
+    ),
+    "rows and columns exchanged": Kind(
+        change=turned, told=(("LR-SIGNAL-002", "error", ALL),), says="declared [2, 3], but its rows hold 3 by 2"
+    ),
+    "an action that hangs": Kind(
+        change=lambda root: lerobot.change_column(root, FIRST_DATA, "action", stick),
+        told=(("LR-SIGNAL-005", "warning", (1,)),),
+        outcome="accept_with_warning",
+        says="while the robot moves",
+        parts=LONG,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Any:
+    with Decoders() as decoders:
+        yield decoders
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_cause_is_told_and_nothing_else(name: str, tmp_path: Path, pool: Decoders) -> None:
+    """Exactly these findings; what is accepted comes through a conversion row by row."""
+    kind = KINDS[name]
+    root = tmp_path / "in"
+    if kind.version == "v3.0":
+        lerobot.build(root, kind.parts)
+    else:
+        v2.build(root, kind.version, kind.parts)
+    kind.change(root)
+    report = inspect(root, decoders=pool).report
+    told = sorted((b.rule.id, b.severity, b.episodes or ()) for b in report.breaches if b.severity != "info")
+    assert told == sorted((rule, severity, episodes or ()) for rule, severity, episodes in kind.told), report.to_json()
+    assert report.outcome == kind.outcome
+    assert kind.says in " | ".join(breach.message for breach in report.breaches)
+    if kind.outcome == "accept_with_warning":
+        done = convert_folder(root, tmp_path / "out", lambda *_: None)
+        rows = lance.dataset(str(tmp_path / "out/frames.lance")).to_table(columns=["frame_index"])
+        counted = [frame for part in kind.parts for frame in range(part.length)]
+        assert (done.plan.frames, rows["frame_index"].to_pylist()) == (len(counted), counted)
+        features = json.loads((tmp_path / "out/meta/info.json").read_text())["features"]
+        assert features.keys() >= {"frame_index", "episode_index", "index", "task_index", "timestamp"}
+
+
+def test_a_video_in_the_wrong_chunk_is_still_looked_at(tmp_path: Path, pool: Decoders) -> None:
+    """Files that lie elsewhere are judged where they lie."""
+    root = v2.build(tmp_path)
+    lerobot.change_info(root, chunks_size=1)
+    (root / v2.video_file(1)).write_bytes(b"")
+    found = {(b.rule.id, b.episodes) for b in inspect(root, decoders=pool).report.breaches}
+    assert found == {("LR-FORMAT-003", None), ("LR-VIDEO-001", (1,))}
+
+
+def test_a_copy_beside_an_incomplete_file(tmp_path: Path, pool: Decoders) -> None:
+    """Where the named file has not all rows, the others are no copies, and the episode is blamed as before."""
+    root = lerobot.build(tmp_path)
+    lerobot.change_rows(root, SECOND_DATA, lambda rows: rows[:2])
+    shutil.copy(root / SECOND_DATA, root / "data/chunk-000/file-007.parquet")
+    report = inspect(root, decoders=pool).report
+    assert [episode.outcome for episode in report.episodes] == ["accept", "accept", "reject"]
+    assert "LR-STRUCT-006" in {breach.rule.id for breach in report.breaches}

@@ -174,6 +174,36 @@ KINDS: dict[str, Kind] = {
     "frame_index is not declared": Kind(
         change=undeclare("frame_index"), told=(("LR-FORMAT-001", "warning", None),), outcome="accept_with_warning"
     ),
+    "an empty info.json": Kind(
+        change=lambda root: (root / "meta/info.json").write_bytes(b""),
+        told=(("LR-FORMAT-001", "error", None),),
+        says="is empty (0 bytes)",
+    ),
+    "no episode table": Kind(
+        change=lambda root: (root / EPISODES).unlink(),
+        told=(("LR-STRUCT-002", "error", None),),
+        outcome="incomplete",
+        says="and with it 3 episodes, 15 frames",
+    ),
+    "one text for every episode": Kind(
+        change=lambda root: lerobot.change_column(root, EPISODES, "tasks", lambda _: ["dance"]),
+        told=(("LR-TASK-002", "warning", ALL),),
+        outcome="accept_with_warning",
+        says="episodes 0, 1, 2: its text is 'dance'",
+        parts=(Part(length=6, data=0, video=0), Part(length=5, data=0, video=0), Part(length=4, data=1, video=1)),
+    ),
+    "a remark among the texts": Kind(
+        change=lambda root: lerobot.change_column(root, EPISODES, "tasks", lambda row: [*row["tasks"], "valid"]),
+        told=(("LR-TASK-002", "warning", ALL),),
+        outcome="accept_with_warning",
+        says="among its texts is 'valid'",
+    ),
+    "another codec in every file": Kind(
+        change=lambda root: lerobot.change_feature(root, CAMERA, info={"video.codec": "av1"}),
+        told=(("LR-VIDEO-004", "warning", None),),
+        outcome="accept_with_warning",
+        says="the same in 1 more files",
+    ),
     "no row column is declared": Kind(
         change=undeclare("frame_index", "episode_index", "index", "task_index", "timestamp"),
         told=(("LR-FORMAT-001", "warning", None),),
@@ -187,7 +217,7 @@ KINDS: dict[str, Kind] = {
         version="v2.1",
     ),
     "frame_index is declared and not there": Kind(
-        change=drop_frame_index, told=(("LR-STRUCT-005", "error", (0, 1)), ("LR-STRUCT-005", "error", (2,)))
+        change=drop_frame_index, told=(("LR-STRUCT-005", "error", ALL),), says="the same in 1 more files"
     ),
     "a second copy of a data file": Kind(
         change=copy(FIRST_DATA, "data/chunk-000/file-000 (1).parquet"),

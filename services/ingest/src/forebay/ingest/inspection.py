@@ -209,11 +209,7 @@ class _Inspector:
         if self._pointers:
             self._tell_pointers(users)
         if not lerobot_tables.lists_episodes(self._folder, info):
-            place = lerobot_tables.tables_of(info)[0]
-            text = f"the episode table {place} is missing in our copy"
-            self._breaches.append(
-                Breach(rule=rules.MISSING_FILE, file=place, expected="a file", found="none", message=text)
-            )
+            self._breaches.append(missing.no_table(info, lerobot_tables.tables_of(info)[0]))
         broken = arrival.check_refused(self._folder.refused, users)
         self._unreadable.update(self._distrusted, (breach.file for breach in broken if breach.file is not None))
         self._breaches += [*arrival.check_announced(self._distrusted, users), *broken]
@@ -328,15 +324,15 @@ class _Inspector:
             by_file = frames.uses_by_file(self._seen.episodes, camera.key, lengths.__getitem__)
             files += [(name, camera, uses) for name, uses in sorted(by_file.items())]
         all_known = self._scans.keys() <= lengths.keys() and self._entries == len(lengths)
-        found: list[Breach] = []
         for name, camera, uses in files:
             scan = self._content.video(name)
             if scan is None:
                 continue
             self._seen.pictures += scan.pictures
             self._seen.seconds[name] = scan.seconds(info.fps)
-            found += video_form.check_file(scan, camera, uses, info.fps, self._policy.limits, all_known=all_known)
-        self._breaches += video_form.gathered(found)
+            self._breaches += video_form.check_file(
+                scan, camera, uses, info.fps, self._policy.limits, all_known=all_known
+            )
 
     # judgement
 
@@ -376,12 +372,14 @@ class _Inspector:
                 request=self._request,
             )
         )
-        if not table.complete:
+        if not table.complete or not lerobot_tables.lists_episodes(self._folder, info):
             return
         videos = (name for name in self._folder.files if name.startswith("videos/") and name.endswith(".mp4"))
         shadows = (name for name in self._folder.shadows if name.startswith(("data/", "meta/", "videos/")))
         refused = table.entries != len(known)  # whose videos nobody knows
-        self._breaches += whole.check_stray(() if refused else videos, self._users, [*self._aside, *shadows])
+        self._breaches += whole.check_stray(
+            () if refused or self._loose else videos, self._users, [*self._aside, *shadows]
+        )
         self._breaches += structure.check_orphans(self._scans, known | self._named_episodes())
         if table.entries == len(known) and not self._unreadable:
             place = lerobot_tables.tables_of(info)[0]

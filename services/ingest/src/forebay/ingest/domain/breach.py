@@ -12,6 +12,8 @@ MAX_TEXT = 200
 """Longest text taken over from an upload into a finding that travels in an event."""
 REPORT_TEXT = 2000
 """The same in a report."""
+_SEVERAL = 3
+"""Episodes from which on a breach that they share is told once."""
 MAX_LISTED = 12
 """Longest list written out in a sentence."""
 
@@ -58,18 +60,13 @@ class Breach:
 
 
 def gathered(breaches: Sequence[Breach]) -> list[Breach]:
-    """Mild breaches that file after file repeats with the same words about the same column become one."""
+    """Breaches that file after file repeats with the same words about the same column or camera become one."""
     kept: list[Breach] = []
     first: dict[tuple[object, ...], int] = {}
     files: dict[int, int] = {}
     for breach in breaches:
-        key = (breach.rule.id, breach.feature, breach.expected, breach.found)
-        if (
-            breach.severity not in {"warning", "info"}
-            or breach.feature is None
-            or breach.file is None
-            or breach.frame is not None
-        ):
+        key = (breach.rule.id, breach.severity, breach.feature, breach.expected, breach.found)
+        if breach.feature is None or breach.file is None or breach.frame is not None:
             kept.append(breach)
             continue
         at = first.setdefault(key, len(kept))
@@ -86,7 +83,33 @@ def gathered(breaches: Sequence[Breach]) -> list[Breach]:
     for at, count in files.items():
         one = kept[at]
         kept[at] = replace(one, message=f"{one.message}; the same in {count - 1} more files")
-    return kept
+    return _of_many_episodes(kept)
+
+
+def _of_many_episodes(breaches: Sequence[Breach]) -> list[Breach]:
+    """Mild breaches that one episode after the other repeats word by word become one."""
+    alike: dict[tuple[str, str, str | None, str], list[Breach]] = {}
+    for breach in breaches:
+        said = _without_episode(breach)
+        if said is not None:
+            alike.setdefault((breach.rule.id, breach.severity, breach.feature, said), []).append(breach)
+    merged: dict[int, Breach | None] = {}
+    for (*_, text), group in alike.items():
+        if len(group) < _SEVERAL:
+            continue
+        episodes = tuple(sorted(index for breach in group for index in breach.episodes or ()))
+        merged |= {id(breach): None for breach in group}
+        merged[id(group[0])] = replace(group[0], episodes=episodes, message=f"episodes {listed(episodes)}: {text}")
+    kept = (merged.get(id(breach), breach) for breach in breaches)
+    return [breach for breach in kept if breach is not None]
+
+
+def _without_episode(breach: Breach) -> str | None:
+    """What a mild breach says about its one episode, without its number."""
+    if breach.severity not in {"warning", "info"} or breach.episodes is None or len(breach.episodes) != 1:
+        return None
+    start = f"episode {breach.episodes[0]}: "
+    return breach.message.removeprefix(start) if breach.message.startswith(start) and breach.frame is None else None
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:

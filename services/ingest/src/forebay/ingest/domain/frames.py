@@ -128,7 +128,7 @@ def _check_codec(scan: VideoScan, camera: Feature) -> list[Breach]:
             file=scan.file,
             expected=camera.codec,
             found=scan.codec,
-            message=f"{camera.key}: info.json declares {camera.codec}, the stream in {scan.file} is {scan.codec}",
+            message=f"{scan.file}: the stream is {scan.codec}, info.json declares {camera.codec} for {camera.key}",
         )
     ]
 

@@ -74,6 +74,12 @@ def _is_rate(value: Any) -> bool:
 
 def read_document(raw: bytes) -> tuple[dict[str, Any] | None, list[Breach]]:
     """The JSON object in the file."""
+    if not raw.strip():
+        return None, [
+            _broken(
+                f"meta/info.json is empty ({len(raw)} bytes): cut upload or recorder crash", found=f"{len(raw)} bytes"
+            )
+        ]
     try:
         document = strict_json(raw)
     except ValueError as error:
@@ -223,7 +229,9 @@ def _undeclared(names: tuple[str, ...]) -> list[Breach]:
         return []
     needed = [name for name in names if name != COUNTED]
     means = f"; LeRobot v3.0 reads declared columns only and stops without {listed(needed)}" if needed else ""
-    text = f"meta/info.json: features does not list {listed(list(names))}, which rows have{means}; versions list them"
+    text = (
+        f"meta/info.json: features does not list {listed(list(names))}, which every row has{means}; versions list them"
+    )
     return [
         Breach(
             rule=rules.NOT_A_DATASET,

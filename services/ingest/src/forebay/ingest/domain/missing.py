@@ -10,11 +10,23 @@ from dataclasses import replace
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.info_file import INFO_FILE
-from forebay.ingest.domain.recording import Episode
+from forebay.ingest.domain.recording import Episode, Info
 
 MANY_FILES = 8
 """More missing files of one kind are told together."""
 _CHUNK = re.compile(r"chunk-\d{1,9}")
+
+
+def no_table(info: Info, place: str) -> Breach:
+    """Without the episode table nothing can be located; what it lists is not missing on top of it."""
+    counts = f"{info.total_episodes} episodes, {info.total_frames} frames"
+    return Breach(
+        rule=rules.MISSING_FILE,
+        file=place,
+        expected=counts,
+        found="no such file",
+        message=f"the episode table {place} is missing in our copy, and with it {counts} that info.json declares",
+    )
 
 
 def check_missing(
@@ -38,7 +50,8 @@ def check_missing(
             moved.setdefault(places, []).append(name)
             continue
         gone.setdefault(name.partition("/")[0], []).append(name)
-    found += _misnamed(gone.get("videos", []), [name for name in present if name not in users], cameras or {}, users)
+    free = [name for name in present if name not in users and name not in elsewhere.values()]
+    found += _misnamed(gone.get("videos", []), free, cameras or {}, users)
     gone["videos"] = [name for name in gone.get("videos", []) if name not in {breach.file for breach in found}]
     unseen = _unseen_cameras(cameras or {}, [name for names in gone.values() for name in names])
     found += [_no_videos(camera, names, users) for camera, names in unseen.items()]
@@ -86,7 +99,7 @@ def _misnamed(
     found: list[Breach] = []
     for name in gone:
         camera = cameras.get(name, "")
-        spare = sorted(other for other in free if camera in other.split("/") and other.endswith(".mp4"))
+        spare = sorted(other for other in free if other.startswith("videos/") and camera in other.split("/"))
         if not spare:
             continue
         found.append(

@@ -97,8 +97,8 @@ def check_statistics(
     for name in _WORDS:
         want = rows.value(name)
         have = _numbers(stored.get(name))
-        if have is not None and len(have) != feature.width:
-            return [_of_another_width(feature, file, len(have), episode)]
+        if have is not None and len(have) != len(rows.low):
+            return [_of_another_width(feature, file, (len(have), len(rows.low)), episode)]
         if want is None or have is None or len(want) != len(have):
             continue
         off = np.where(_is_rounding(name, have, want, rows), 0.0, np.abs(have - want) / scale)
@@ -167,16 +167,17 @@ def _is_rounding(name: str, have: Array, want: Array, rows: Summary) -> npt.NDAr
     return np.zeros(len(want), dtype=np.bool_)
 
 
-def _of_another_width(feature: Feature, file: str, have: int, episode: int | None) -> Breach:
+def _of_another_width(feature: Feature, file: str, widths: tuple[int, int], episode: int | None) -> Breach:
+    have, want = widths
     who = "" if episode is None else f"episode {episode}, "
     return Breach(
         rule=rules.STATISTICS,
         episodes=None if episode is None else (episode,),
         feature=feature.key,
         file=file,
-        expected=f"{feature.width} values",
+        expected=f"{want} values",
         found=f"{have} values",
-        message=f"{who}{feature.key}: the stored statistics have {have} values, its rows {feature.width}",
+        message=f"{who}{feature.key}: the stored statistics have {have} values, its rows {want}",
     )
 
 

@@ -269,6 +269,19 @@ def check_tasks(episode: Episode, scan: EpisodeScan, tasks: Mapping[int, str], t
         ]
     if own is None or own == texts:
         return []
+    more = listed(sorted(own - texts))
+    if own > texts:  # readers differ in how many of an episode's texts they take
+        return [
+            Breach(
+                rule=rules.TASK_TEXT,
+                episodes=(episode.index,),
+                feature="task_index",
+                file=episode.data_file,
+                expected="texts that a row's task_index means",
+                found=more,
+                message=f"episode {episode.index}: among its texts is {more!r}, which no task_index of its rows means",
+            )
+        ]
     return [
         Breach(
             rule=rules.TASK_TEXT,

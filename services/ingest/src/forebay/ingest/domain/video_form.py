@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -73,23 +72,6 @@ def _rate(
     )
 
 
-def gathered(breaches: Sequence[Breach]) -> list[Breach]:
-    """Files of one camera that all run at the same wrong rate have one cause, which is told once."""
-    alike: dict[tuple[object, ...], list[Breach]] = {}
-    for breach in breaches:
-        if breach.rule is rules.VIDEO_RATE and breach.severity == "error":
-            alike.setdefault((breach.feature, breach.found), []).append(breach)
-    one: dict[int, Breach | None] = {}
-    for group in alike.values():
-        if len(group) > 1:
-            episodes = tuple(sorted({index for breach in group for index in breach.episodes or ()}))
-            text = f"{group[0].message}; the same in {len(group) - 1} more files (episodes {listed(list(episodes))})"
-            one |= {id(breach): None for breach in group}
-            one[id(group[0])] = replace(group[0], episodes=episodes, message=text)
-    kept = (one.get(id(breach), breach) for breach in breaches)
-    return [breach for breach in kept if breach is not None]
-
-
 def check_total(scan: VideoScan, camera: Feature, uses: Sequence[Use], limits: Limits = DEFAULT_LIMITS) -> list[Breach]:
     """Frames against rows without regard to time, for a file whose rate is wrong."""
     rows = sum(use.rows for use in uses)
@@ -128,8 +110,8 @@ def check_size(scan: VideoScan, camera: Feature, uses: Sequence[Use]) -> list[Br
             file=scan.file,
             expected=f"pictures of shape {list(camera.shape)}",
             found=f"{scan.height} by {scan.width}",
-            message=f"{camera.key}: info.json declares the shape {list(camera.shape)}, the pictures in {scan.file} are"
-            f" {scan.height} high and {scan.width} wide",
+            message=f"{scan.file}: the pictures are {scan.height} high and {scan.width} wide, info.json declares the shape"
+            f" {list(camera.shape)} for {camera.key}",
         )
     ]
 

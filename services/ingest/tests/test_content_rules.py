@@ -392,7 +392,7 @@ def test_a_quiet_scene_is_no_camera_that_hangs(tmp_path: Path) -> None:
     root = lerobot.build(tmp_path, (Part(length=100, data=0, video=0),))
     lerobot.change_feature(root, CAMERA, shape=[64, 64, 3])
     (ground,) = pictures.scene(0, 1)
-    fading = [np.clip(ground - 0.25 * number, 0, 255).astype(np.uint8) for number in range(100)]
+    fading = [np.clip(ground - 0.15 * number, 0, 255).astype(np.uint8) for number in range(100)]
     pictures.write(root / video(0), pictures.noisy(fading, 6))
     assert inspect(root).report.breaches == ()
 

@@ -11,21 +11,18 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import lance
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from forebay.ingest.adapters.decoders import Decoders
 from forebay.ingest.inspection import inspect
 from forebay.ingest.offline_conversion import convert_folder
 
 from . import lerobot_builder as lerobot
+from . import lerobot_changes as changes
 from . import lerobot_v2_builder as v2
-from . import pictures_builder as pictures
 from .lerobot_builder import CAMERA, EPISODES, FIRST_DATA, SECOND_DATA, SECOND_VIDEO, TASKS, Part
 
 ALL = (0, 1, 2)
@@ -46,122 +43,28 @@ class Kind:
     parts: tuple[Part, ...] = lerobot.PARTS
 
 
-def files_of(root: Path) -> list[str]:
-    return sorted(str(path.relative_to(root)) for path in (root / "data").rglob("*.parquet"))
-
-
-def times(time: Callable[[dict[str, Any]], float]) -> Callable[[Path], None]:
-    def change(root: Path) -> None:
-        for file in files_of(root):
-            lerobot.change_column(root, file, "timestamp", time)
-
-    return change
-
-
-def jitter(root: Path) -> None:
-    random = Random(1)  # noqa: S311 no secret
-    times(lambda row: row["timestamp"] + (random.uniform(-0.008, 0.008) if row["frame_index"] else 0.0))(root)
-
-
-def lose_a_sample(root: Path) -> None:
-    late = {0: 0.0, 1: 0.1}
-    times(lambda row: row["timestamp"] + late[row["episode_index"] == 1 and row["frame_index"] > 2])(root)
-
-
-def undeclare(*names: str) -> Callable[[Path], None]:
-    def change(root: Path) -> None:
-        document = json.loads((root / "meta/info.json").read_text())
-        document["features"] = {key: value for key, value in document["features"].items() if key not in names}
-        (root / "meta/info.json").write_text(json.dumps(document))
-
-    return change
-
-
-def drop_frame_index(root: Path) -> None:
-    for file in files_of(root):
-        pq.write_table(pq.read_table(root / file).drop_columns(["frame_index"]), root / file)
-
-
-def all_of(*changes: Callable[[Path], object]) -> Callable[[Path], None]:
-    def change(root: Path) -> None:
-        for one in changes:
-            one(root)
-
-    return change
-
-
-def copy(source: str, target: str) -> Callable[[Path], object]:
-    return lambda root: shutil.copy(root / source, root / target)
-
-
-def forget_to_count(root: Path) -> None:
-    for file in files_of(root):
-        lerobot.change_column(root, file, "episode_index", lambda _: 0)
-
-
-def table(file: str, **columns: Any) -> Callable[[Path], object]:
-    return lambda root: pq.write_table(pa.table(columns), root / file)
-
-
-def statistics(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    def rewrite(root: Path) -> None:
-        document = json.loads((root / "meta/stats.json").read_text())
-        change(document)
-        (root / "meta/stats.json").write_text(json.dumps(document))
-
-    return rewrite
-
-
-def no_windows(root: Path) -> None:
-    """A camera that the episode table has columns for, and no values."""
-    for place in ("chunk_index", "file_index", "from_timestamp", "to_timestamp"):
-        lerobot.change_column(root, EPISODES, f"videos/{CAMERA}/{place}", lambda _: None)
-
-
-def turned(root: Path) -> None:
-    """Tactile images of two rows and three columns, stored as three rows of two."""
-    document = json.loads((root / "meta/info.json").read_text())
-    document["features"]["observation.tactile"] = {"dtype": "float32", "shape": [2, 3], "names": None}
-    (root / "meta/info.json").write_text(json.dumps(document))
-    for file in files_of(root):
-        rows = pq.read_table(root / file)
-        values = np.random.default_rng(1).normal(size=(rows.num_rows, 3, 2)).tolist()
-        column = pa.array(values, pa.list_(pa.list_(pa.float32())))
-        pq.write_table(rows.append_column("observation.tactile", column), root / file)
-
-
-def stick(row: dict[str, Any]) -> list[float]:
-    return [0.5, 0.25, 0.125] if row["episode_index"] == 1 else list(row["action"])
-
-
-def late_video(root: Path) -> None:
-    shown = pictures.scene(1, 4)
-    pictures.write(root / SECOND_VIDEO, shown, times=[5 + number / 10 for number in range(4)])
-    lerobot.change_feature(root, CAMERA, shape=[pictures.SIDE, pictures.SIDE, 3])
-
-
 SIZE: Told = ("LR-VIDEO-012", "warning", (0, 1))
 """The other videos have another size there."""
 
 KINDS: dict[str, Kind] = {
     "a clock that jitters": Kind(
-        change=jitter,
+        change=changes.jitter,
         told=(("LR-SIGNAL-003", "warning", ALL),),
         outcome="accept_with_warning",
         says="less than half a frame",
     ),
     "time that starts one frame late": Kind(
-        change=times(lambda row: row["timestamp"] + 0.1),
+        change=changes.times(lambda row: row["timestamp"] + 0.1),
         told=(("LR-SIGNAL-003", "warning", ALL), ("LR-META-004", "warning", None)),
         outcome="accept_with_warning",
         says="starts at 0.100000 s",
         version="v2.0",
     ),
     "a sample that was lost": Kind(
-        change=lose_a_sample, told=(("LR-SIGNAL-003", "error", (1,)),), says="0.200000 s at frame 3"
+        change=changes.lose_a_sample, told=(("LR-SIGNAL-003", "error", (1,)),), says="0.200000 s at frame 3"
     ),
     "time in milliseconds": Kind(
-        change=times(lambda row: row["timestamp"] * 1000),
+        change=changes.times(lambda row: row["timestamp"] * 1000),
         told=(("LR-SIGNAL-003", "error", ALL),),
         says="steps of 100 s",
     ),
@@ -172,7 +75,9 @@ KINDS: dict[str, Kind] = {
         parts=LONG,
     ),
     "frame_index is not declared": Kind(
-        change=undeclare("frame_index"), told=(("LR-FORMAT-001", "warning", None),), outcome="accept_with_warning"
+        change=changes.undeclare("frame_index"),
+        told=(("LR-FORMAT-001", "warning", None),),
+        outcome="accept_with_warning",
     ),
     "an empty info.json": Kind(
         change=lambda root: (root / "meta/info.json").write_bytes(b""),
@@ -205,46 +110,46 @@ KINDS: dict[str, Kind] = {
         says="the same in 1 more files",
     ),
     "no row column is declared": Kind(
-        change=undeclare("frame_index", "episode_index", "index", "task_index", "timestamp"),
+        change=changes.undeclare("frame_index", "episode_index", "index", "task_index", "timestamp"),
         told=(("LR-FORMAT-001", "warning", None),),
         outcome="accept_with_warning",
         says="stops without timestamp, episode_index, index, task_index",
     ),
     "frame_index is nowhere": Kind(
-        change=all_of(undeclare("frame_index"), drop_frame_index),
+        change=changes.all_of(changes.undeclare("frame_index"), changes.drop_frame_index),
         told=(("LR-FORMAT-001", "warning", None),),
         outcome="accept_with_warning",
         version="v2.1",
     ),
     "frame_index is declared and not there": Kind(
-        change=drop_frame_index, told=(("LR-STRUCT-005", "error", ALL),), says="the same in 1 more files"
+        change=changes.drop_frame_index, told=(("LR-STRUCT-005", "error", ALL),), says="the same in 1 more files"
     ),
     "a second copy of a data file": Kind(
-        change=copy(FIRST_DATA, "data/chunk-000/file-000 (1).parquet"),
+        change=changes.copy(FIRST_DATA, "data/chunk-000/file-000 (1).parquet"),
         told=(("LR-STRUCT-006", "error", (0, 1)),),
         says="11 rows of episodes 0, 1 lie a second time in data/chunk-000/file-000 (1).parquet",
     ),
     "a second copy under the next number": Kind(
-        change=copy(FIRST_DATA, "data/chunk-000/file-002.parquet"), told=(("LR-STRUCT-006", "error", (0, 1)),)
+        change=changes.copy(FIRST_DATA, "data/chunk-000/file-002.parquet"), told=(("LR-STRUCT-006", "error", (0, 1)),)
     ),
     "a second copy in v2.1": Kind(
-        change=copy(v2.data_file(1), f"{v2.data_file(1)[:-8]} (1).parquet"),
+        change=changes.copy(v2.data_file(1), f"{v2.data_file(1)[:-8]} (1).parquet"),
         told=(("LR-STRUCT-006", "error", (1,)),),
         version="v2.1",
     ),
     "episode_index was never counted up": Kind(
-        change=forget_to_count,
+        change=changes.forget_to_count,
         told=(("LR-STRUCT-006", "error", (1,)), ("LR-STRUCT-006", "error", (2,))),
         says="say that they are of episodes 0",
         version="v2.1",
     ),
     "the episode table twice": Kind(
-        change=copy(EPISODES, "meta/episodes/chunk-000/file-001.parquet"),
+        change=changes.copy(EPISODES, "meta/episodes/chunk-000/file-001.parquet"),
         told=(("LR-EPISODE-003", "error", ALL),),
         says="episodes 0, 1, 2: they are listed twice",
     ),
     "no windows of a camera": Kind(
-        change=no_windows, told=(("LR-EPISODE-003", "error", ALL),), says="chunk_index is None"
+        change=changes.no_windows, told=(("LR-EPISODE-003", "error", ALL),), says="chunk_index is None"
     ),
     "no video of a camera in v2.1": Kind(
         change=lambda root: shutil.rmtree(root / "videos"),
@@ -273,18 +178,64 @@ KINDS: dict[str, Kind] = {
         says=f"{SECOND_VIDEO} belongs to no episode",
     ),
     "a video whose first frame comes late": Kind(
-        change=late_video,
+        change=changes.late_video,
         told=(("LR-VIDEO-006", "error", (2,)), SIZE),
         says="the first one comes at 5.000000 s",
     ),
+    "files of v2.1 beside those of v3.0": Kind(
+        change=changes.leftovers_of_v2,
+        told=(("LR-STRUCT-006", "error", ALL),),
+        says="lie a second time in data/chunk-000/episode_000000.parquet, data/chunk-000/episode_000001.parquet",
+    ),
+    "the episode table of v2.x": Kind(
+        change=changes.table_of_v2, told=(("LR-FORMAT-002", "error", None),), says="finish the conversion"
+    ),
+    "row numbers as floats": Kind(
+        change=changes.recast(pa.float64(), "index", "task_index", "episode_index", "frame_index"),
+        told=tuple(("LR-STRUCT-005", "warning", ALL) for _ in range(4)),
+        outcome="accept_with_warning",
+    ),
+    "task numbers that are fractions": Kind(
+        change=changes.halve,
+        told=(("LR-STRUCT-005", "error", ALL),),
+        says="'task_index' holds numbers that are not whole",
+    ),
+    "an episode table in another order": Kind(
+        change=changes.reorder(EPISODES, [1, 0, 2]),
+        told=(("LR-EPISODE-005", "warning", None),),
+        outcome="accept_with_warning",
+        says="in the order 1, 0, 2",
+    ),
+    "episodes in another order in the file": Kind(
+        change=changes.reorder(FIRST_DATA, [*range(6, 11), *range(6)]),
+        told=(("LR-SIGNAL-004", "warning", ()),),
+        outcome="accept_with_warning",
+        says="index starts at 0 in episode 0, whose rows come at place 5",
+    ),
+    "data files in another order": Kind(
+        change=changes.exchange_files,
+        told=(("LR-SIGNAL-004", "warning", ()),),
+        outcome="accept_with_warning",
+        says="(3 such episodes)",
+    ),
+    "an end in the neighbour's rows": Kind(
+        change=changes.scramble,
+        told=(("LR-EPISODE-002", "error", (0,)),),
+        says="declared length 6 and 7, stored rows 6",
+    ),
+    "the folder above": Kind(
+        change=changes.one_deeper,
+        told=(("LR-FORMAT-001", "error", None),),
+        says="there are datasets in it: name reach instead",
+    ),
     "tasks in another order": Kind(
-        change=table("meta/tasks.parquet", task_index=[1, 0], task=[*reversed(TASKS)]),
+        change=changes.table("meta/tasks.parquet", task_index=[1, 0], task=[*reversed(TASKS)]),
         told=(("LR-TASK-003", "warning", None),),
         outcome="accept_with_warning",
         says="takes the text by its place",
     ),
     "a task number with two texts": Kind(
-        change=table("meta/tasks.parquet", task_index=[0, 0, 1], task=["dance", *TASKS]),
+        change=changes.table("meta/tasks.parquet", task_index=[0, 0, 1], task=["dance", *TASKS]),
         told=(("LR-TASK-001", "error", None),),
         says="task_index 0 stands for 2 texts",
     ),
@@ -294,13 +245,13 @@ KINDS: dict[str, Kind] = {
         outcome="accept_with_warning",
     ),
     "no statistics of the action": Kind(
-        change=statistics(lambda document: document.pop("action")),
+        change=changes.statistics(lambda document: document.pop("action")),
         told=(("LR-META-004", "warning", None),),
         outcome="accept_with_warning",
         says="no statistics of action",
     ),
     "statistics of another robot": Kind(
-        change=statistics(lambda document: document["action"].update(mean=[0.0] * 7, std=[1.0] * 7)),
+        change=changes.statistics(lambda document: document["action"].update(mean=[0.0] * 7, std=[1.0] * 7)),
         told=(("LR-META-007", "warning", None),),
         outcome="accept_with_warning",
         says="have 7 values, its rows 3",
@@ -311,10 +262,10 @@ KINDS: dict[str, Kind] = {
         outcome="accept_with_warning",
     ),
     "rows and columns exchanged": Kind(
-        change=turned, told=(("LR-SIGNAL-002", "error", ALL),), says="declared [2, 3], but its rows hold 3 by 2"
+        change=changes.turned, told=(("LR-SIGNAL-002", "error", ALL),), says="declared [2, 3], but its rows hold 3 by 2"
     ),
     "an action that hangs": Kind(
-        change=lambda root: lerobot.change_column(root, FIRST_DATA, "action", stick),
+        change=lambda root: lerobot.change_column(root, FIRST_DATA, "action", changes.stick),
         told=(("LR-SIGNAL-005", "warning", (1,)),),
         outcome="accept_with_warning",
         says="while the robot moves",

@@ -151,19 +151,7 @@ class _Inspector:
             return None
         if info_file.INFO_FILE not in files:
             where = self._distrusted.get(info_file.INFO_FILE) or self._folder.refused.get(info_file.INFO_FILE)
-            text = f"meta/info.json is not usable: {where}" if where else "there is no meta/info.json in this folder"
-            if where is None and (self._layout != "unknown" or self._folder.arriving()):
-                self._breaches += arrival.check_info_missing(len(files), self._folder.arriving())
-                return None
-            self._breaches.append(
-                Breach(
-                    rule=rules.NOT_A_DATASET,
-                    file=info_file.INFO_FILE,
-                    expected="meta/info.json",
-                    found=f"{len(files)} files",
-                    message=f"this is not a LeRobot dataset: {text}",
-                )
-            )
+            self._breaches += arrival.check_no_info(list(files), self._layout, self._folder.arriving(), where)
             return None
         try:
             document, broken = info_file.read_document(self._folder.read(info_file.INFO_FILE))
@@ -209,7 +197,7 @@ class _Inspector:
         if self._pointers:
             self._tell_pointers(users)
         if not lerobot_tables.lists_episodes(self._folder, info):
-            self._breaches.append(missing.no_table(info, lerobot_tables.tables_of(info)[0]))
+            self._breaches.append(missing.no_table(info, lerobot_tables.tables_of(info)[0], self._folder.files))
         broken = arrival.check_refused(self._folder.refused, users)
         self._unreadable.update(self._distrusted, (breach.file for breach in broken if breach.file is not None))
         self._breaches += [*arrival.check_announced(self._distrusted, users), *broken]

@@ -44,8 +44,9 @@ def frame_schema(info: Info, uploaded: Iterable[pa.Schema]) -> pa.Schema:
     kinds: dict[str, pa.DataType] = {}
     for schema in uploaded:
         for key, column in frame_columns(info):
-            plain = key in RENUMBERED or (key == COUNTED and key not in schema.names)
-            kind = pa.int64() if plain else _kind_of(features[key], schema.field(key).type)
+            kind = (
+                pa.int64() if key in RENUMBERED or key == COUNTED else _kind_of(features[key], schema.field(key).type)
+            )
             known = kinds.setdefault(column, kind)
             if known != kind:
                 kinds[column] = _wider(column, known, kind)

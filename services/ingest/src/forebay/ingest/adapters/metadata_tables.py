@@ -101,9 +101,24 @@ class EpisodeTable:
                 self.complete = False
                 self.breaches.append(_unreadable(name, str(error)))
         self.breaches += self._problems.breaches()
+        self._look_at_order()
         self._look_at_strays()
         usable = (episode for episode in self.episodes if episode.index not in self._refused)
         self.episodes = sorted(usable, key=lambda episode: episode.index)
+
+    def _look_at_order(self) -> None:
+        numbers = [episode.index for episode in self.episodes]
+        if numbers != sorted(numbers):
+            text = f"{EPISODES_FOLDER}: the episodes are listed in the order {listed(numbers)}"
+            self.breaches.append(
+                Breach(
+                    rule=rules.EPISODE_NUMBERS,
+                    file=EPISODES_FOLDER,
+                    expected="the order of episode_index",
+                    found=listed(numbers),
+                    message=f"{text}; LeRobot looks episodes up by their place and would take others",
+                )
+            )
 
     def _look_at_strays(self) -> None:
         """Tables beside the episode table: tools that take every file below the folder would read them too."""

@@ -9,6 +9,28 @@ from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.info_file import INFO_FILE
 
 
+def check_no_info(files: Sequence[str], layout: str, arriving: list[str], unusable: str | None) -> list[Breach]:
+    """A folder without a usable meta/info.json: not all here yet, or none of LeRobot's. `unusable` says what is wrong with it."""
+    deeper = sorted(name.removesuffix(f"/{INFO_FILE}") for name in files if name.endswith(f"/{INFO_FILE}"))
+    if unusable is not None:
+        text = f"{INFO_FILE} is not usable: {unusable}"
+    elif deeper:
+        text = f"there is no {INFO_FILE} in this folder, but there are datasets in it: name {listed(deeper)} instead"
+    elif layout != "unknown" or arriving:
+        return check_info_missing(len(files), arriving)
+    else:
+        text = f"there is no {INFO_FILE} in this folder"
+    return [
+        Breach(
+            rule=rules.NOT_A_DATASET,
+            file=INFO_FILE,
+            expected=INFO_FILE,
+            found=f"{len(files)} files",
+            message=f"this is not a LeRobot dataset: {text}",
+        )
+    ]
+
+
 def check_info_missing(files: int, arriving: list[str]) -> list[Breach]:
     """A dataset whose description has not come yet: the rest of it is there."""
     return [

@@ -33,6 +33,7 @@ def find_copies(
     own = {episode.index: episode.data_file for episode in episodes}
     whole = {e.index for e in episodes if e.length and rows.get(e.data_file, {}).get(e.index) == e.length}
     copies = Copies()
+    twice: dict[str, list[int]] = {}
     for file, there in rows.items():
         surplus = sorted(index for index in there if index in whole and own[index] != file)
         if not surplus:
@@ -41,25 +42,40 @@ def find_copies(
         count = sum(there[index] for index in surplus)
         lost = tuple(index for index in users.get(file, ()) if index not in there)
         copies.lost.update(lost)
-        if lost:
-            text = (
-                f"{file} is the file of episodes {listed(lost)}, but its {count} rows say that they are of episodes"
-                f" {listed(surplus)}, which have all of theirs in {listed(sorted({own[index] for index in surplus}))}"
-            )
-        else:
-            text = (
-                f"{count} rows of episodes {listed(surplus)} lie a second time in {file}, where the episode table puts"
-                " none of them; readers that take whole folders count them twice"
-            )
+        if not lost:
+            twice[file] = surplus
+            continue
+        text = (
+            f"{file} is the file of episodes {listed(lost)}, but its {count} rows say that they are of episodes"
+            f" {listed(surplus)}, which have all of theirs in {listed(sorted({own[index] for index in surplus}))}"
+        )
         copies.breaches.append(
             Breach(
                 rule=rules.WRONG_FILE,
-                episodes=lost or tuple(surplus),
-                feature="episode_index" if lost else None,
+                episodes=lost,
+                feature="episode_index",
                 file=file,
-                expected=f"rows of episodes {listed(lost)}" if lost else "each row in one file",
+                expected=f"rows of episodes {listed(lost)}",
                 found=f"{count} rows of episodes {listed(surplus)}",
                 message=text,
             )
         )
+    if twice:
+        copies.breaches.append(_twice(twice, rows))
     return copies
+
+
+def _twice(files: Mapping[str, Sequence[int]], rows: Mapping[str, Mapping[int, int]]) -> Breach:
+    """Files that nobody names, or that are named for others, which are all there."""
+    episodes = tuple(sorted({index for there in files.values() for index in there}))
+    count = sum(rows[file][index] for file, there in files.items() for index in there)
+    names = sorted(files)
+    return Breach(
+        rule=rules.WRONG_FILE,
+        episodes=episodes,
+        file=names[0],
+        expected="each row in one file",
+        found=f"{count} rows of episodes {listed(episodes)}",
+        message=f"{count} rows of episodes {listed(episodes)} lie a second time in {listed(names)}, where the episode table "
+        "puts none of them; readers that take whole folders count them twice",
+    )

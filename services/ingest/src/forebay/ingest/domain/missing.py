@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from forebay.ingest.domain import rules
@@ -14,11 +14,21 @@ from forebay.ingest.domain.recording import Episode, Info
 
 MANY_FILES = 8
 """More missing files of one kind are told together."""
+_TABLE_V2 = "meta/episodes.jsonl"
 _CHUNK = re.compile(r"chunk-\d{1,9}")
 
 
-def no_table(info: Info, place: str) -> Breach:
+def no_table(info: Info, place: str, files: Collection[str]) -> Breach:
     """Without the episode table nothing can be located; what it lists is not missing on top of it."""
+    if info.version == "v3.0" and _TABLE_V2 in files:
+        return Breach(
+            rule=rules.VERSION,
+            file=_TABLE_V2,
+            expected=place,
+            found=_TABLE_V2,
+            message=f"codebase_version says v3.0, but the episode table is the one of v2.x ({_TABLE_V2}): label and layout "
+            "disagree; correct the label, or finish the conversion",
+        )
     counts = f"{info.total_episodes} episodes, {info.total_frames} frames"
     return Breach(
         rule=rules.MISSING_FILE,

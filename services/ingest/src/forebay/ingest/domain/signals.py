@@ -126,6 +126,8 @@ class EpisodeScan:
 
     rows: int = 0
     files: dict[str, int] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    """File -> the row in it that the episode starts at, put here by whoever feeds the scan."""
     pieces: int = 0
     """Separate stretches of rows; more than one per file means rows of others lie between."""
     first_index: int | None = None

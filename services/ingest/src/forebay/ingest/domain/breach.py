@@ -87,7 +87,7 @@ def gathered(breaches: Sequence[Breach]) -> list[Breach]:
 
 
 def _of_many_episodes(breaches: Sequence[Breach]) -> list[Breach]:
-    """Mild breaches that one episode after the other repeats word by word become one."""
+    """Mild breaches that one episode after the other repeats, word by word or about one camera, become one."""
     alike: dict[tuple[str, str, str | None, str], list[Breach]] = {}
     for breach in breaches:
         said = _without_episode(breach)
@@ -98,18 +98,23 @@ def _of_many_episodes(breaches: Sequence[Breach]) -> list[Breach]:
         if len(group) < _SEVERAL:
             continue
         episodes = tuple(sorted(index for breach in group for index in breach.episodes or ()))
+        such = f"{group[0].message} ({len(group)} such episodes: {listed(episodes)})"
+        message = f"episodes {listed(episodes)}: {text}" if text else such
         merged |= {id(breach): None for breach in group}
-        merged[id(group[0])] = replace(group[0], episodes=episodes, message=f"episodes {listed(episodes)}: {text}")
+        merged[id(group[0])] = replace(group[0], episodes=episodes, message=message)
     kept = (merged.get(id(breach), breach) for breach in breaches)
     return [breach for breach in kept if breach is not None]
 
 
 def _without_episode(breach: Breach) -> str | None:
-    """What a mild breach says about its one episode, without its number."""
+    """What a mild breach says about its one episode, without its number; nothing when it is about one of its videos."""
     if breach.severity not in {"warning", "info"} or breach.episodes is None or len(breach.episodes) != 1:
         return None
-    start = f"episode {breach.episodes[0]}: "
-    return breach.message.removeprefix(start) if breach.message.startswith(start) and breach.frame is None else None
+    start = f"episode {breach.episodes[0]}"
+    if breach.message.startswith(f"{start}, {breach.feature}: "):
+        return ""
+    words = breach.message.removeprefix(f"{start}: ")
+    return words if words != breach.message and breach.frame is None else None
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:

@@ -218,7 +218,8 @@ def check_frozen(
     for one in seen:
         if one.frames < limits.frozen_min_frames:
             continue
-        if one.still_frames >= limits.frozen_share * one.frames:
+        # one picture more may differ: the first after a scene change takes the codec a frame to settle
+        if one.frames - one.still_frames <= max(1.0, (1 - limits.frozen_share) * one.frames):
             # a camera that shows a robot at rest is no broken camera
             moving = moves(one.episode, 0, one.frames)
             (resting if moving is False else frozen).setdefault(one.camera, []).append(one)

@@ -116,8 +116,8 @@ EPISODE_NUMBERS = Rule(
     id="LR-EPISODE-005",
     severity="warning",
     title="episodes numbered from 0",
-    question="Are the episodes numbered 0, 1, 2, … without a hole?",
-    why="LeRobot looks episodes up by their place in the table, so behind a hole each gets the rows and videos of another.",
+    question="Are the episodes numbered 0, 1, 2, … without a hole, and listed in that order?",
+    why="LeRobot looks episodes up by their place in the table, so each behind a hole gets the rows and videos of another.",
     fix="Number the episodes anew in the table and in the rows. Versions that Forebay writes are numbered densely.",
 )
 REQUEST = Rule(

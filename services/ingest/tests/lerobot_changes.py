@@ -107,6 +107,19 @@ def stick(row: dict[str, Any]) -> list[float]:
     return [0.5, 0.25, 0.125] if row["episode_index"] == 1 else list(row["action"])
 
 
+def uncount(root: Path) -> None:
+    lines = v2.read_lines(root / v2.EPISODE_STATS)
+    for line in lines:
+        del line["stats"]["action"]["count"]
+    v2.write_lines(root / v2.EPISODE_STATS, lines)
+
+
+def shorten_videos(root: Path) -> None:
+    """What an encoder loses when it is closed too early."""
+    for episode, part in enumerate(lerobot.PARTS):
+        lerobot.write_video(root / v2.video_file(episode), part.length - 1)
+
+
 def leftovers_of_v2(root: Path) -> None:
     """A conversion in place that did not clear away what it read."""
     other = v2.build(root.parent / "before")

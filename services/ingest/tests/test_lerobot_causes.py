@@ -256,6 +256,20 @@ KINDS: dict[str, Kind] = {
         outcome="accept_with_warning",
         says="have 7 values, its rows 3",
     ),
+    "statistics without a count in v2.1": Kind(
+        change=changes.uncount,
+        told=(("LR-META-004", "warning", None),),
+        outcome="accept_with_warning",
+        says="the statistics of action have no count",
+        version="v2.1",
+    ),
+    "one frame short in every video": Kind(
+        change=changes.shorten_videos,
+        told=(("LR-VIDEO-002", "warning", ALL),),
+        outcome="accept_with_warning",
+        says="(3 such episodes: 0, 1, 2)",
+        version="v2.1",
+    ),
     "a split that is too long beside right totals": Kind(
         change=lambda root: lerobot.change_info(root, splits={"train": "0:100"}),
         told=(("LR-META-001", "warning", None),),

@@ -12,7 +12,7 @@ from typing import Any
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.adapters.metadata_tables import TWICE, EntryProblems, numbered_tasks
 from forebay.ingest.domain import rules
-from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json, whole_number
 from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.recording import Episode, Info, Window
@@ -205,8 +205,10 @@ def read_statistics(folder: DatasetFolder, info: Info) -> tuple[dict[str, Any] |
             )
         ]
     counts: dict[str, int] = {}
+    uncounted: set[str] = set()
     try:
         for number, line in _lines(folder, EPISODE_STATS_FILE):
+            uncounted.update(_uncounted(line))
             if isinstance(line, ValueError):
                 kind = "is not strict JSON" if isinstance(line, NotStrictJsonError) else "cannot be read"
                 text = f"{EPISODE_STATS_FILE}: line {number} {kind}: {line}"
@@ -226,7 +228,28 @@ def read_statistics(folder: DatasetFolder, info: Info) -> tuple[dict[str, Any] |
         return None, [
             Breach(rule=rules.STRICT_JSON, file=EPISODE_STATS_FILE, expected="statistics", found=text, message=text)
         ]
-    return {key: {"count": [count]} for key, count in counts.items()}, []
+    found = {key: {"count": [count]} for key, count in counts.items()}
+    if not uncounted:
+        return found, []
+    names = listed(sorted(uncounted))
+    text = f"{EPISODE_STATS_FILE}: the statistics of {names} have no count; LeRobot {info.version} stops when it adds them up"
+    return found, [
+        Breach(
+            rule=rules.EPISODE_STATS,
+            file=EPISODE_STATS_FILE,
+            expected="a count",
+            found=f"none for {names}",
+            message=text,
+        )
+    ]
+
+
+def _uncounted(line: Any) -> Iterator[str]:
+    """Features whose statistics do not say how many frames they are of."""
+    stats = line.get("stats") if isinstance(line, dict) else None
+    for key, entry in (stats if isinstance(stats, dict) else {}).items():
+        if isinstance(entry, dict) and "mean" in entry and "count" not in entry:
+            yield key
 
 
 def _counts(line: Any) -> Iterator[tuple[str, int]]:

@@ -270,6 +270,12 @@ KINDS: dict[str, Kind] = {
         says="(3 such episodes: 0, 1, 2)",
         version="v2.1",
     ),
+    "joints in two orders": Kind(
+        change=lambda root: lerobot.change_feature(root, "action", names=["joint_1", "joint_0", "joint_2"]),
+        told=(("LR-META-006", "warning", None),),
+        outcome="accept_with_warning",
+        says="the order of observation.state: 'joint_0' at 0",
+    ),
     "a split that is too long beside right totals": Kind(
         change=lambda root: lerobot.change_info(root, splits={"train": "0:100"}),
         told=(("LR-META-001", "warning", None),),

@@ -68,7 +68,7 @@ SIGNAL_NAMES = Rule(
     id="LR-META-006",
     severity="warning",
     title="a name for every value",
-    question="Are there as many names as values, each once?",
+    question="Are there as many names as values, each once, and in one order in state and action?",
     why="Tools map joints by name; a missing or doubled name maps the wrong joint.",
     fix="Write one name per value into info.json.",
 )

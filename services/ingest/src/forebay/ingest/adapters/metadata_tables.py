@@ -113,6 +113,7 @@ class EpisodeTable:
             self.breaches.append(
                 Breach(
                     rule=rules.EPISODE_NUMBERS,
+                    by_place=True,
                     file=EPISODES_FOLDER,
                     expected="the order of episode_index",
                     found=listed(numbers),
@@ -336,6 +337,7 @@ def numbered_tasks(
         broken.append(
             Breach(
                 rule=rules.TASK_TABLE,
+                by_place=True,
                 feature="task_index",
                 file=file,
                 expected=f"0 to {rows - 1} in order",

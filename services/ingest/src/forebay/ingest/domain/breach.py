@@ -33,6 +33,8 @@ class Breach:
     found: str | None = None
     lowered: Severity | None = None
     """A milder severity than the rule's own."""
+    by_place: bool = False
+    """Whoever reads the source itself gets other rows, videos or texts without a word; versions have them right."""
 
     @property
     def severity(self) -> Severity:

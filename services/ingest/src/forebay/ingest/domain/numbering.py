@@ -36,6 +36,7 @@ def _check_numbers(episodes: Sequence[Episode], table: str) -> list[Breach]:
     return [
         Breach(
             rule=rules.EPISODE_NUMBERS,
+            by_place=True,
             file=table,
             expected=f"0 to {len(numbers) - 1}",
             found=f"{numbers[0]} to {numbers[-1]} without {listed(absent)}",
@@ -124,6 +125,7 @@ def _check_places(episodes: Sequence[Episode], scans: Mapping[int, EpisodeScan])
     return [
         Breach(
             rule=rules.FRAME_ORDER,
+            by_place=True,
             lowered="warning",
             episodes=(),
             feature="index",

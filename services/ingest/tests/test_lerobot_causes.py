@@ -324,6 +324,21 @@ def test_the_cause_is_told_and_nothing_else(name: str, tmp_path: Path, pool: Dec
         assert features.keys() >= {"frame_index", "episode_index", "index", "task_index", "timestamp"}
 
 
+def test_each_episode_keeps_what_is_its_own(tmp_path: Path, pool: Decoders) -> None:
+    """What the report tells once, the verdict of an episode tells with its own numbers and file."""
+    root = v2.build(tmp_path)
+    changes.times(lambda row: row["timestamp"] + 0.001 * row["frame_index"] ** 2)(root)
+    report = inspect(root, decoders=pool).report
+    (told,) = report.breaches
+    assert told.episodes == ALL
+    own = [report.findings_of(index, breaches) for index, breaches in report.breaches_by_episode().items()]
+    assert [(one.episode, one.file, one.found) for (one,) in own] == [
+        (0, v2.data_file(0), "0.025000 s"),
+        (1, v2.data_file(1), "0.016000 s"),
+        (2, v2.data_file(2), "0.009000 s"),
+    ]
+
+
 def test_a_video_in_the_wrong_chunk_is_still_looked_at(tmp_path: Path, pool: Decoders) -> None:
     """Files that lie elsewhere are judged where they lie."""
     root = v2.build(tmp_path)

@@ -325,20 +325,18 @@ class _Inspector:
     # judgement
 
     def _check_episodes(self, info: Info) -> None:
-        clocks: list[Breach] = []
         for episode in self._seen.episodes:
             scan = self._scans.get(episode.index)
             if episode.index not in self._lost:
                 self._breaches += structure.check_rows(episode, scan, self._unreadable)
             if scan is None:
                 continue
-            clocks += clock.check_clock(episode, scan.clock, info.fps, next(iter(scan.files), None))
+            self._breaches += clock.check_clock(episode, scan.clock, info.fps, next(iter(scan.files), None))
             self._breaches += signals.check_signals(episode, scan, info.row_features)
             if self._has_tasks:
                 self._breaches += structure.check_tasks(
                     episode, scan, self._seen.tasks, lerobot_tables.tables_of(info)[1]
                 )
-        self._breaches += clock.gathered(clocks)
 
     def _check_whole(self, info: Info, table: Listing) -> None:
         known = {episode.index for episode in self._seen.episodes}
@@ -415,7 +413,7 @@ class _Inspector:
         self._breaches = arrival.unsettle(
             self._breaches, self._folder.changed(), structure.files_used(self._seen.episodes)
         )
-        self._breaches = self._policy.apply(gathered(self._breaches))
+        self._breaches = gathered(clock.gathered(self._policy.apply(self._breaches)))
         self._breaches.sort(key=lambda breach: report.RANK[breach.severity])
         version = "unknown" if self._label is None else f"lerobot-{self._label}"
         if version == "unknown" and self._layout != "unknown":

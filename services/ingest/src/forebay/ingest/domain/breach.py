@@ -33,6 +33,8 @@ class Breach:
     found: str | None = None
     lowered: Severity | None = None
     """A milder severity than the rule's own."""
+    parts: tuple[Breach, ...] = ()
+    """What was told of each episode or file before it became one; an episode's own verdict says its own."""
     by_place: bool = False
     """Whoever reads the source itself gets other rows, videos or texts without a word; versions have them right."""
 
@@ -65,7 +67,7 @@ def gathered(breaches: Sequence[Breach]) -> list[Breach]:
     """Breaches that file after file repeats with the same words about the same column or camera become one."""
     kept: list[Breach] = []
     first: dict[tuple[object, ...], int] = {}
-    files: dict[int, int] = {}
+    groups: dict[int, list[Breach]] = {}
     for breach in breaches:
         key = (breach.rule.id, breach.severity, breach.feature, breach.expected, breach.found)
         if breach.feature is None or breach.file is None or breach.frame is not None:
@@ -75,16 +77,15 @@ def gathered(breaches: Sequence[Breach]) -> list[Breach]:
         if at == len(kept):
             kept.append(breach)
             continue
-        one = kept[at]
-        if one.file == breach.file or not breach.message.startswith(f"{breach.file}: "):
+        if kept[at].file == breach.file or not breach.message.startswith(f"{breach.file}: "):
             kept.append(breach)
             continue
-        files[at] = files.get(at, 1) + 1
-        episodes = None if one.episodes is None or breach.episodes is None else (*one.episodes, *breach.episodes)
-        kept[at] = replace(one, episodes=episodes)
-    for at, count in files.items():
-        one = kept[at]
-        kept[at] = replace(one, message=f"{one.message}; the same in {count - 1} more files")
+        groups.setdefault(at, [kept[at]]).append(breach)
+    for at, group in groups.items():
+        every = [breach.episodes for breach in group if breach.episodes is not None]
+        episodes = tuple(index for some in every for index in some) if len(every) == len(group) else None
+        text = f"{group[0].message}; the same in {len(group) - 1} more files"
+        kept[at] = replace(group[0], episodes=episodes, message=text, parts=tuple(group))
     return _of_many_episodes(kept)
 
 
@@ -103,7 +104,7 @@ def _of_many_episodes(breaches: Sequence[Breach]) -> list[Breach]:
         such = f"{group[0].message} ({len(group)} such episodes: {listed(episodes)})"
         message = f"episodes {listed(episodes)}: {text}" if text else such
         merged |= {id(breach): None for breach in group}
-        merged[id(group[0])] = replace(group[0], episodes=episodes, message=message)
+        merged[id(group[0])] = replace(group[0], episodes=episodes, message=message, parts=tuple(group))
     kept = (merged.get(id(breach), breach) for breach in breaches)
     return [breach for breach in kept if breach is not None]
 

@@ -144,10 +144,13 @@ def check_clock(episode: Episode, clock: Clock, fps: float, file: str | None) ->
 
 def gathered(breaches: Sequence[Breach]) -> list[Breach]:
     """What the clock of one recorder does to episode after episode is told once, as of the first."""
-    groups: dict[tuple[object, ...], list[Breach]] = {}
-    for breach in breaches:
-        groups.setdefault((breach.severity, breach.expected), []).append(breach)
+    groups: dict[tuple[str, str | None], list[Breach]] = {}
     found: list[Breach] = []
+    for breach in breaches:
+        if breach.rule is rules.TIMESTAMPS:
+            groups.setdefault((breach.severity, breach.expected), []).append(breach)
+        else:
+            found.append(breach)
     for (_, expected), group in groups.items():
         alike = expected == _WANDERS or len({breach.found for breach in group}) == 1
         if len(group) < _FEW or (not alike and len(group) <= _MANY):
@@ -156,5 +159,5 @@ def gathered(breaches: Sequence[Breach]) -> list[Breach]:
         episodes = tuple(sorted(index for breach in group for index in breach.episodes or ()))
         worst = max(group, key=lambda breach: breach.found or "") if expected == _WANDERS else group[0]
         text = f"{worst.message} ({len(group)} such episodes: {listed(list(episodes))})"
-        found.append(replace(worst, episodes=episodes, message=text))
+        found.append(replace(worst, episodes=episodes, message=text, parts=tuple(group)))
     return found

@@ -82,24 +82,35 @@ def check_missing(
             )
             for name in names
         ]
-    for (expected, actual), names in moved.items():
-        wanted = [name for name in users if name.startswith(expected + "/")]
-        there = sum(name in present for name in wanted)
-        found.append(
-            Breach(
-                rule=rules.TEMPLATE,
-                file=INFO_FILE,
-                expected=f"{expected}/",
-                found=f"{actual}/ ({len(names)} files)",
-                message=f"{there} of {len(wanted)} files lie where the template points ({expected}/); "
-                f"{len(names)} matching files lie under {actual}/: correct the template or move the folder"
-                if expected != actual
-                else f"{there} of {len(wanted)} files under {expected}/ lie where info.json puts them; {len(names)} matching "
-                f"files lie in other folders, the first as {elsewhere[names[0]]} instead of {names[0]}: correct the template "
-                "or chunks_size, or move the files",
-            )
-        )
+    found += [_elsewhere(places, names, users, present, elsewhere[names[0]]) for places, names in moved.items()]
     return found
+
+
+def _elsewhere(
+    places: tuple[str, str], names: list[str], users: Mapping[str, list[int]], present: Mapping[str, int], first: str
+) -> Breach:
+    """Files of one first folder that lie in another one, or in other folders below it; `first` is where the first one lies."""
+    expected, actual = places
+    wanted = [name for name in users if name.startswith(expected + "/")]
+    there = sum(name in present for name in wanted)
+    if expected != actual:
+        text = (
+            f"{there} of {len(wanted)} files lie where the template points ({expected}/); {len(names)} matching files lie"
+            f" under {actual}/: correct the template or move the folder"
+        )
+    else:
+        text = (
+            f"{there} of {len(wanted)} files under {expected}/ lie where info.json puts them; {len(names)} matching files lie"
+            f" in other folders, the first as {first} instead of {names[0]}: correct the template or chunks_size, or move the"
+            " files"
+        )
+    return Breach(
+        rule=rules.TEMPLATE,
+        file=INFO_FILE,
+        expected=f"{expected}/",
+        found=f"{actual}/ ({len(names)} files)",
+        message=text,
+    )
 
 
 def _misnamed(

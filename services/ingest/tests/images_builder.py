@@ -91,6 +91,8 @@ def build(
         },
     }
     (root / "meta/info.json").write_text(json.dumps(info))
+    count = {"count": [len(rows)]}
+    (root / "meta/stats.json").write_text(json.dumps({"observation.state": count, "action": count}))
     return root
 
 

@@ -78,7 +78,8 @@ def build(root: Path, parts: tuple[Part, ...] = PARTS, seed: int = 0) -> Path:
     """Write the dataset below `root`."""
     _write_json(root / "meta/info.json", info(parts))
     _write_parquet(root / "meta/tasks.parquet", pa.table({"task_index": [0, 1], "task": list(TASKS)}))
-    _write_json(root / "meta/stats.json", {"action": {"count": [sum(part.length for part in parts)]}})
+    count = {"count": [sum(part.length for part in parts)]}
+    _write_json(root / "meta/stats.json", {"observation.state": count, "action": count})
     _write_rows(root, parts, np.random.default_rng(seed))
     _write_episodes(root, parts)
     for video in sorted({part.video for part in parts}):

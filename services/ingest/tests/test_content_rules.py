@@ -167,7 +167,7 @@ CASES = {
     ),
     "pictures of another size": Case(
         breaks=lambda root: lerobot.change_feature(root, CAMERA, shape=[480, 640, 3]),
-        told={"LR-VIDEO-012": (0,)},
+        told={"LR-VIDEO-012": (0, 1, 2)},
         outcome="accept_with_warning",
         says="64 high and 64 wide",
     ),
@@ -384,6 +384,16 @@ def test_a_camera_that_hangs_while_the_robot_moves(tmp_path: Path) -> None:
         "observation.state",
         lambda row: [0.5] * 3 if 20 <= row["frame_index"] < 80 else row["observation.state"],
     )
+    assert inspect(root).report.breaches == ()
+
+
+def test_a_quiet_scene_is_no_camera_that_hangs(tmp_path: Path) -> None:
+    """Daylight that fades over a scene in which little moves: for seconds no part of the picture changes much, but it lives."""
+    root = lerobot.build(tmp_path, (Part(length=100, data=0, video=0),))
+    lerobot.change_feature(root, CAMERA, shape=[64, 64, 3])
+    (ground,) = pictures.scene(0, 1)
+    fading = [np.clip(ground - 0.15 * number, 0, 255).astype(np.uint8) for number in range(100)]
+    pictures.write(root / video(0), pictures.noisy(fading, 6))
     assert inspect(root).report.breaches == ()
 
 

@@ -102,6 +102,7 @@ def test_results_do_not_depend_on_the_number_of_decoders(tmp_path: Path) -> None
     root = lerobot.build(tmp_path)
     for table in (FIRST_DATA, SECOND_DATA):
         lerobot.change_column(root, table, "episode_index", lambda row: min(row["episode_index"], 1))
+    lerobot.change_cell(root, lerobot.EPISODES, 1, "length", 9)
     reports = [inspect(root, decoders=Decoders(processes=number)).report for number in (1, 3)]
     assert reports[0] == reports[1]
     assert reports[0].episodes[1].frames == 9

@@ -78,6 +78,8 @@ def rename(root: Path, names: dict[str, str]) -> None:
     document = json.loads((root / "meta/info.json").read_text())
     document["features"] = {names.get(key, key): value for key, value in document["features"].items()}
     (root / "meta/info.json").write_text(json.dumps(document))
+    stats = json.loads((root / "meta/stats.json").read_text())
+    (root / "meta/stats.json").write_text(json.dumps({names.get(key, key): value for key, value in stats.items()}))
     for file in DATA:
         change_table(root, file, lambda table: table.rename_columns([names.get(n, n) for n in table.column_names]))
 
@@ -308,7 +310,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a second copy of the rows where readers look": (
         lambda root: shutil.copy(root / FIRST_DATA, root / "data/chunk-000/file-000 (1).parquet"),
         "reject",
-        "LR-EPISODE-002",
+        "LR-STRUCT-006",
     ),
     "missing numbers are no missing texts": (
         lambda root: add_feature(

@@ -134,7 +134,7 @@ CASES = {
         breaks=lambda root: v2.change_line(root, EPISODES, 1, length="5"), rule="LR-EPISODE-003", rejected=(1,)
     ),
     "rows of another episode in the file": Case(
-        breaks=_foreign_rows, rule="LR-STRUCT-006", rejected=(0, 1), says=("episode_000001.parquet",), alone=False
+        breaks=_foreign_rows, rule="LR-STRUCT-006", rejected=(1,), says=("episode_000001.parquet", "of episodes 0")
     ),
     "an unknown task": Case(
         breaks=lambda root: lerobot.change_column(root, data_file(1), "task_index", lambda _: 7),

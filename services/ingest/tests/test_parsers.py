@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.clock import check_clock
 from forebay.ingest.domain.info_file import check_version, parse_info, read_document
 from forebay.ingest.domain.path_template import (
     DATA_FIELDS,
@@ -151,5 +152,6 @@ def test_a_scan_does_not_depend_on_how_rows_are_cut(data: st.DataObject, length:
         for start, stop in pairwise(edges):
             scan.add(_block(slice(start, stop), times, values), 10)
         episode = Episode(index=0, length=length, from_index=9, to_index=9 + length, data_file="f")
-        answers.append([breach.message for breach in check_signals(episode, scan, info.row_features, 10)])
+        told = [*check_clock(episode, scan.clock, 10, "f"), *check_signals(episode, scan, info.row_features)]
+        answers.append([breach.message for breach in told])
     assert answers[0] == answers[1]

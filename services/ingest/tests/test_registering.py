@@ -22,6 +22,7 @@ from forebay.runtime.errors import Refused
 from forebay.runtime.machine import NothingPending
 
 from . import lerobot_builder as lerobot
+from . import lerobot_changes as changes
 from . import lerobot_v2_builder as v2
 from . import stories
 from .lerobot_builder import FIRST_DATA, FIRST_VIDEO, SECOND_VIDEO
@@ -75,6 +76,20 @@ async def test_a_good_dataset_becomes_a_version_without_a_copy(place: Place, tmp
     assert shown["registrations"][0]["state"] == "COMMITTED"
     told = registering.registration(place.log.state, request({"registration": asked["registration"]}))
     assert (told["state"], told["version"]) == ("COMMITTED", 1)
+
+
+async def test_a_dataset_that_readers_would_misread(place: Place, tmp_path: Path) -> None:
+    """What a version mends stays wrong where the source is the version; whoever knows better waives the rule."""
+    source = lerobot.build(tmp_path / "source")
+    changes.reorder(lerobot.EPISODES, [1, 0, 2])(source)
+    _ask(place, source)
+    await place.work()
+    (failed,) = place.log.of(DatasetRegistrationFailed)
+    assert (failed.outcome, [finding.rule for finding in failed.findings]) == (
+        "accept_with_warning",
+        ["LR-EPISODE-005"],
+    )
+    assert "would be misread where it lies" in failed.message
 
 
 async def test_a_dataset_that_is_not_good_enough(place: Place, tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ from forebay.ingest.adapters.decoders import Decoders, Task, cores, value_of
 from forebay.ingest.adapters.decoding import DataFile, FileRows, Listing
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.copies import Copies, find_copies
 from forebay.ingest.domain.frames import VideoScan
 from forebay.ingest.domain.limits import Limits
 from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.pictures import EpisodePictures, PictureWatch, check_frozen, check_same_pictures
-from forebay.ingest.domain.recording import Info
+from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.domain.stored_statistics import EpisodeStatistics
 from forebay.ingest.errors import IngestError
@@ -72,6 +73,7 @@ class Content:
         self._rows: dict[str, FileRows | IngestError] = {}
         self._images: dict[str, ImageScan | IngestError] = {}
         self._videos: dict[str, VideoScan] = {}
+        self._aside: dict[str, frozenset[int]] = {}
 
     def decode(
         self,
@@ -117,18 +119,30 @@ class Content:
         for name, answer in zip(videos, answers[len(data) : len(data) + len(videos)], strict=True):
             self._videos[name] = answer if isinstance(answer, VideoScan) else _no_frames(name, sizes[name], answer)
 
+    def set_aside_copies(self, episodes: Sequence[Episode], files: Sequence[DataFile]) -> Copies:
+        """Find the rows that lie in a second file; from here on they are not there."""
+        rows = {
+            name: {index: scan.rows for index, scan in answer.scans.items()}
+            for name, answer in self._rows.items()
+            if not isinstance(answer, IngestError)
+        }
+        copies = find_copies(rows, episodes, {file.name: file.users for file in files})
+        self._aside.update(copies.aside)
+        return copies
+
     def take_rows(self, file: DataFile, scans: dict[int, EpisodeScan]) -> FileRows:
         """What one data file gave, put into `scans`; raises the error that stands in its place.
 
         An episode that other files have rows of as well is continued, so the file is then read once more.
         """
         rows: FileRows = value_of(self._rows.pop(file.name))
-        shared = {index: scans[index] for index in rows.scans if index in scans}
+        aside = self._aside.get(file.name, frozenset())
+        shared = {index: scans[index] for index in rows.scans.keys() - aside if index in scans}
         if shared:
             size = file.path.stat().st_size
             again = Task(function=decoding.scan_rows, arguments=(self._info, file, shared), size=size)
             rows = value_of(self._pool.run([again])[0])
-        scans.update(rows.scans)
+        scans.update({index: scan for index, scan in rows.scans.items() if index not in aside})
         return rows
 
     def take_images(self, file: DataFile) -> tuple[tuple[EpisodePictures, ...], list[Breach]]:
@@ -137,7 +151,8 @@ class Content:
         if answer is None:
             return (), []
         if not isinstance(answer, IngestError):
-            return answer.pictures, answer.breaches
+            aside = self._aside.get(file.name, frozenset())
+            return tuple(one for one in answer.pictures if one.episode not in aside), answer.breaches
         cameras = listed([camera.key for camera in self._info.image_cameras])
         broken = Breach(
             rule=rules.IMAGE_UNREADABLE,

@@ -19,10 +19,23 @@ from forebay.ingest.adapters.dataset_folder import DatasetFolder, is_content
 from forebay.ingest.adapters.decoders import Decoders, cores
 from forebay.ingest.adapters.decoding import DataFile, Listing
 from forebay.ingest.content import Content, Tasks, check_loose_videos, read_tables
-from forebay.ingest.domain import frames, info_file, numbering, report, rules, signals, structure, video_form, whole
+from forebay.ingest.domain import (
+    arrival,
+    clock,
+    frames,
+    info_file,
+    missing,
+    numbering,
+    report,
+    rules,
+    signals,
+    structure,
+    video_form,
+    whole,
+)
 from forebay.ingest.domain.breach import Breach, gathered, listed
 from forebay.ingest.domain.collection_request import CollectionRequest
-from forebay.ingest.domain.dataset_templates import Templates, templates_of
+from forebay.ingest.domain.dataset_templates import templates_of
 from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.pictures import EpisodePictures, PictureWatch, pictures_by_file
 from forebay.ingest.domain.policy import NO_POLICY, Policy
@@ -91,6 +104,7 @@ class _Inspector:
         self._breaches: list[Breach] = []
         self._scans: dict[int, EpisodeScan] = {}
         self._unreadable: set[str] = set()
+        self._lost: set[int] = set()
         self._label: str | None = None
         self._seen = Inspection(report=report.judge("unknown", [], []))
 
@@ -99,7 +113,8 @@ class _Inspector:
         if info is None:
             return self._without_tables()
         self._seen.info = info
-        templates = self._templates(info)
+        templates = templates_of(info, self._folder.files)
+        self._breaches += templates.breaches
         if self._is_empty(info):
             return self._finish()
         table, tasks, self._episode_statistics = read_tables(
@@ -136,19 +151,7 @@ class _Inspector:
             return None
         if info_file.INFO_FILE not in files:
             where = self._distrusted.get(info_file.INFO_FILE) or self._folder.refused.get(info_file.INFO_FILE)
-            text = f"meta/info.json is not usable: {where}" if where else "there is no meta/info.json in this folder"
-            if where is None and (self._layout != "unknown" or self._folder.arriving()):
-                self._breaches += structure.check_info_missing(len(files), self._folder.arriving())
-                return None
-            self._breaches.append(
-                Breach(
-                    rule=rules.NOT_A_DATASET,
-                    file=info_file.INFO_FILE,
-                    expected="meta/info.json",
-                    found=f"{len(files)} files",
-                    message=f"this is not a LeRobot dataset: {text}",
-                )
-            )
+            self._breaches += arrival.check_no_info(list(files), self._layout, self._folder.arriving(), where)
             return None
         try:
             document, broken = info_file.read_document(self._folder.read(info_file.INFO_FILE))
@@ -174,17 +177,6 @@ class _Inspector:
         content = len(users) or sum(is_content(name) for name in self._folder.files)
         self._breaches += structure.check_pointers(list(self._pointers.values()), content, users)
 
-    def _templates(self, info: Info) -> Templates:
-        templates = templates_of(info, self._folder.files)
-        self._breaches += templates.breaches
-        images = [camera.key for camera in info.image_cameras]
-        if images:
-            text = f"the cameras {listed(images)} are stored as single images, which are taken over as they are"
-            self._breaches.append(
-                Breach(rule=rules.IMAGE_FEATURES, feature=images[0], expected="video", found="image", message=text)
-            )
-        return templates
-
     def _is_empty(self, info: Info) -> bool:
         if info.total_episodes or lerobot_tables.lists_episodes(self._folder, info):
             return False
@@ -202,48 +194,29 @@ class _Inspector:
 
     def _check_files(self, info: Info, table: Listing) -> None:
         users = structure.files_used(table.episodes)
-        self._users = users
         if self._pointers:
             self._tell_pointers(users)
         if not lerobot_tables.lists_episodes(self._folder, info):
-            place = lerobot_tables.tables_of(info)[0]
-            text = f"the episode table {place} is missing in our copy"
-            self._breaches.append(
-                Breach(rule=rules.MISSING_FILE, file=place, expected="a file", found="none", message=text)
-            )
-        for name, why in self._distrusted.items():
-            self._unreadable.add(name)
-            hit = None if name.startswith("meta/") else tuple(users.get(name, ()))
-            self._breaches.append(
-                Breach(
-                    rule=rules.MANIFEST,
-                    lowered="warning" if hit == () else None,
-                    episodes=hit,
-                    file=name,
-                    expected="as announced",
-                    found=why,
-                    message=f"{name}: {why}",
-                )
-            )
-        for name, why in self._folder.refused.items():
-            if name in users or name.startswith("meta/"):
-                self._unreadable.add(name)
-                hit = None if name.startswith("meta/") else tuple(users[name])
-                self._breaches.append(
-                    Breach(rule=rules.UNSAFE_PATH, episodes=hit, file=name, found=why, message=f"{name}: {why}")
-                )
+            self._breaches.append(missing.no_table(info, lerobot_tables.tables_of(info)[0], self._folder.files))
+        broken = arrival.check_refused(self._folder.refused, users)
+        self._unreadable.update(self._distrusted, (breach.file for breach in broken if breach.file is not None))
+        self._breaches += [*arrival.check_announced(self._distrusted, users), *broken]
         known = {**self._folder.files, **dict.fromkeys(self._unreadable, 0)}
-        missing = [name for name in users if name not in known]
-        self._moved = structure.relocate(missing, [name for name in known if name not in users])
-        self._breaches += structure.check_missing(users, known, self._moved)
-        if missing:
-            self._breaches += structure.check_arriving(self._folder.arriving())
-        self._unreadable.update(missing)
+        gone = [name for name in users if name not in known]
+        free = [name for name in known if name not in users]
+        moved = missing.relocate(gone, free, across_chunks=lerobot_tables.is_v2(info))
+        cameras = {window.file: window.camera for episode in table.episodes for window in episode.windows}
+        self._breaches += missing.check_missing(users, known, moved, cameras)
+        self._seen.episodes = [missing.where_found(episode, moved) for episode in table.episodes]
+        self._users = structure.files_used(self._seen.episodes)
+        if gone:
+            self._breaches += arrival.check_arriving(self._folder.arriving())
+        self._unreadable.update(gone)
         self._unreadable.update(self._pointers)
 
     def _read_descriptions(self, info: Info, read: Tasks) -> None:
         tasks, broken = read
-        self._has_tasks = tasks is not None
+        self._has_tasks = tasks is not None and not any(breach.severity == "error" for breach in broken)
         self._seen.tasks = tasks or {}
         self._breaches += broken
         self._seen.statistics, broken = lerobot_tables.read_statistics(self._folder, info)
@@ -263,10 +236,9 @@ class _Inspector:
             for name in sorted(names - self._unreadable)
         ]
         named = {window.file for episode in self._seen.episodes for window in episode.windows}
-        videos = {place for name in named if (place := self._moved.get(name, name)) in self._folder.files}
+        videos = named & self._folder.files.keys()
         self._content = Content(self._pool, info)
         shown = pictures_by_file(self._seen.episodes, info.fps)
-        shown = {self._moved.get(name, name): episodes for name, episodes in shown.items()}
         rows = sum(episode.length for episode in self._seen.episodes)
         on_frames = self._counter("frames", rows * (len(info.cameras) + len(info.image_cameras)))
         watches = {
@@ -295,6 +267,9 @@ class _Inspector:
         return count
 
     def _read_rows(self) -> None:
+        copies = self._content.set_aside_copies(self._seen.episodes, self._data)
+        self._lost = copies.lost
+        self._breaches += copies.breaches
         for file in self._data:
             name, users = file.name, file.users
             try:
@@ -338,7 +313,7 @@ class _Inspector:
             files += [(name, camera, uses) for name, uses in sorted(by_file.items())]
         all_known = self._scans.keys() <= lengths.keys() and self._entries == len(lengths)
         for name, camera, uses in files:
-            scan = self._content.video(self._moved.get(name, name))
+            scan = self._content.video(name)
             if scan is None:
                 continue
             self._seen.pictures += scan.pictures
@@ -352,10 +327,12 @@ class _Inspector:
     def _check_episodes(self, info: Info) -> None:
         for episode in self._seen.episodes:
             scan = self._scans.get(episode.index)
-            self._breaches += structure.check_rows(episode, scan, self._unreadable)
+            if episode.index not in self._lost:
+                self._breaches += structure.check_rows(episode, scan, self._unreadable)
             if scan is None:
                 continue
-            self._breaches += signals.check_signals(episode, scan, info.row_features, info.fps)
+            self._breaches += clock.check_clock(episode, scan.clock, info.fps, next(iter(scan.files), None))
+            self._breaches += signals.check_signals(episode, scan, info.row_features)
             if self._has_tasks:
                 self._breaches += structure.check_tasks(
                     episode, scan, self._seen.tasks, lerobot_tables.tables_of(info)[1]
@@ -381,18 +358,22 @@ class _Inspector:
                 request=self._request,
             )
         )
-        if not table.complete:
+        if not table.complete or not lerobot_tables.lists_episodes(self._folder, info):
             return
         videos = (name for name in self._folder.files if name.startswith("videos/") and name.endswith(".mp4"))
         shadows = (name for name in self._folder.shadows if name.startswith(("data/", "meta/", "videos/")))
-        self._breaches += whole.check_stray(videos, self._users, [*self._aside, *shadows])
+        refused = table.entries != len(known)  # whose videos nobody knows
+        self._breaches += whole.check_stray(
+            () if refused or self._loose else videos, self._users, [*self._aside, *shadows]
+        )
         self._breaches += structure.check_orphans(self._scans, known | self._named_episodes())
         if table.entries == len(known) and not self._unreadable:
             place = lerobot_tables.tables_of(info)[0]
             self._breaches += numbering.check_numbering(self._seen.episodes, listed_scans, place)
         used = {task for scan in listed_scans.values() for task in scan.tasks}
         counts = structure.Counts(
-            listed=table.entries,
+            # entries that are there twice count for nothing when the rest is what info.json says
+            listed=len(known) if len(known) == info.total_episodes else table.entries,
             absent=tuple(n for n in range(min(info.total_episodes, table.entries + 1000)) if n not in known)[:1000],
             declared_frames=sum(episode.length for episode in self._seen.episodes),
             stored_frames=sum(scan.rows for scan in self._scans.values()),
@@ -429,10 +410,10 @@ class _Inspector:
                     digest=scan.digest if scan is not None and scan.digest else None,
                 )
             )
-        self._breaches = structure.unsettle(
+        self._breaches = arrival.unsettle(
             self._breaches, self._folder.changed(), structure.files_used(self._seen.episodes)
         )
-        self._breaches = self._policy.apply(gathered(self._breaches))
+        self._breaches = gathered(clock.gathered(self._policy.apply(self._breaches)))
         self._breaches.sort(key=lambda breach: report.RANK[breach.severity])
         version = "unknown" if self._label is None else f"lerobot-{self._label}"
         if version == "unknown" and self._layout != "unknown":

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from forebay.ingest.adapters.parquet_tables import ParquetTable
-from forebay.ingest.domain.recording import ROW_COLUMNS, Info
+from forebay.ingest.domain.recording import COUNTED, ROW_COLUMNS, Info
 from forebay.ingest.errors import ConversionError
 
 
@@ -35,8 +35,10 @@ class EpisodeRows:
                     f"{file} has no row of episode {episode}, although it was accepted; the landing folder has changed"
                 )
                 raise ConversionError(msg)
+        done = 0
         while self._next is not None and self._next[0] == episode:
-            yield self._next[1]
+            yield _counted(self._next[1], done)
+            done += self._next[1].num_rows
             self._next = next(self._pieces, None)
 
     def _open(self, file: str) -> None:
@@ -56,3 +58,10 @@ class EpisodeRows:
                 cuts = [0, *(int(cut) for cut in np.flatnonzero(np.diff(episodes)) + 1), batch.num_rows]
                 for start, stop in pairwise(cuts):
                     yield int(episodes[start]), batch.slice(start, stop - start)
+
+
+def _counted(rows: pa.RecordBatch, done: int) -> pa.RecordBatch:
+    """The rows with their frame_index, of which validation let only those without a declared one pass."""
+    if COUNTED in rows.schema.names:
+        return rows
+    return rows.append_column(COUNTED, pa.array(np.arange(done, done + rows.num_rows, dtype=np.int64)))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forebay.ingest.domain.recording import RENUMBERED, ROW_COLUMNS, Feature, Info
+from forebay.ingest.domain.recording import COUNTED, RENUMBERED, ROW_COLUMNS, Feature, Info
 from forebay.ingest.domain.version_plan import PlannedEpisode
 from forebay.ingest.errors import ConversionError, ReadBackError
 
@@ -44,7 +44,9 @@ def frame_schema(info: Info, uploaded: Iterable[pa.Schema]) -> pa.Schema:
     kinds: dict[str, pa.DataType] = {}
     for schema in uploaded:
         for key, column in frame_columns(info):
-            kind = pa.int64() if key in RENUMBERED else _kind_of(features[key], schema.field(key).type)
+            kind = (
+                pa.int64() if key in RENUMBERED or key == COUNTED else _kind_of(features[key], schema.field(key).type)
+            )
             known = kinds.setdefault(column, kind)
             if known != kind:
                 kinds[column] = _wider(column, known, kind)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.adapters.metadata_tables import TWICE, EntryProblems, numbered_tasks
 from forebay.ingest.domain import rules
-from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json, whole_number
 from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.recording import Episode, Info, Window
@@ -35,6 +36,7 @@ class EpisodeLines:
         self.breaches: list[Breach] = []
         self.entries = 0
         self._floats = 0
+        self._problems = EntryProblems()
         self.complete = True
         """False: some lines could not be read, so other episodes may exist."""
 
@@ -49,6 +51,7 @@ class EpisodeLines:
         except IngestError as error:
             self.complete = False
             self.breaches.append(_broken(EPISODES_FILE, str(error)))
+        self.breaches += self._problems.breaches()
         self.episodes = [episode for _, episode in sorted(seen.items()) if episode is not None]
         if self._floats:
             text = f"{EPISODES_FILE}: {self._floats} numbers written with a decimal point, read as whole numbers"
@@ -75,15 +78,17 @@ class EpisodeLines:
         index: Any = line.get("episode_index")
         who = f"episode {index}" if is_count(index) else f"line {number}"
         problem = self._problem(line)
-        if problem is None and index in seen:
-            problem = "it is listed twice"
         if problem is not None:
-            if is_count(index):
-                seen[index] = None
-            self._refuse(index, f"{who}: {problem}")
+            self._refuse(index, who, problem, seen)
             return
         try:
-            seen[index] = self._episode(line)
+            episode = self._episode(line)
+            if index not in seen:
+                seen[index] = episode
+            elif seen[index] == episode:  # of two equal entries the first one stands
+                self._problems.add(EPISODES_FILE, index, who, TWICE)
+            else:
+                self._refuse(index, who, TWICE, seen)
         except UnsafePathError as error:
             seen[index] = None
             self.breaches.append(
@@ -96,17 +101,11 @@ class EpisodeLines:
                 )
             )
 
-    def _refuse(self, index: Any, text: str) -> None:
-        self.breaches.append(
-            Breach(
-                rule=rules.EPISODE_ROW,
-                episodes=(index,) if is_count(index) else (),
-                file=EPISODES_FILE,
-                expected="a usable entry",
-                found=text,
-                message=f"{EPISODES_FILE}: {text}",
-            )
-        )
+    def _refuse(self, index: Any, who: str, problem: str, seen: dict[int, Episode | None]) -> None:
+        known = is_count(index)
+        if known:
+            seen[index] = None
+        self._problems.add(EPISODES_FILE, index if known else None, who, problem)
 
     def _problem(self, line: dict[str, Any]) -> str | None:
         for key in ("episode_index", "length"):
@@ -173,17 +172,18 @@ def read_tasks(folder: DatasetFolder) -> tuple[dict[int, str] | None, list[Breac
                 message=f"{TASKS_FILE} is {text}",
             )
         ]
-    tasks: dict[int, str] = {}
+    pairs: list[tuple[int, str]] = []
     broken: list[Breach] = []
     try:
         for number, line in _lines(folder, TASKS_FILE):
             if isinstance(line, dict) and is_count(line.get("task_index")) and isinstance(line.get("task"), str):
-                tasks[line["task_index"]] = line["task"]
+                pairs.append((line["task_index"], line["task"]))
             elif len(broken) < 20:
                 broken.append(_broken(TASKS_FILE, f"line {number} has no task_index with a task: {shown(line)}"))
     except IngestError as error:
         return None, [_broken(TASKS_FILE, str(error))]
-    return tasks, broken
+    tasks, doubled = numbered_tasks(pairs, TASKS_FILE, by_place=False)
+    return tasks, [*broken, *doubled]
 
 
 def read_statistics(folder: DatasetFolder, info: Info) -> tuple[dict[str, Any] | None, list[Breach]]:
@@ -205,8 +205,10 @@ def read_statistics(folder: DatasetFolder, info: Info) -> tuple[dict[str, Any] |
             )
         ]
     counts: dict[str, int] = {}
+    uncounted: set[str] = set()
     try:
         for number, line in _lines(folder, EPISODE_STATS_FILE):
+            uncounted.update(_uncounted(line))
             if isinstance(line, ValueError):
                 kind = "is not strict JSON" if isinstance(line, NotStrictJsonError) else "cannot be read"
                 text = f"{EPISODE_STATS_FILE}: line {number} {kind}: {line}"
@@ -226,7 +228,28 @@ def read_statistics(folder: DatasetFolder, info: Info) -> tuple[dict[str, Any] |
         return None, [
             Breach(rule=rules.STRICT_JSON, file=EPISODE_STATS_FILE, expected="statistics", found=text, message=text)
         ]
-    return {key: {"count": [count]} for key, count in counts.items()}, []
+    found = {key: {"count": [count]} for key, count in counts.items()}
+    if not uncounted:
+        return found, []
+    names = listed(sorted(uncounted))
+    text = f"{EPISODE_STATS_FILE}: the statistics of {names} have no count; LeRobot {info.version} stops when it adds them up"
+    return found, [
+        Breach(
+            rule=rules.EPISODE_STATS,
+            file=EPISODE_STATS_FILE,
+            expected="a count",
+            found=f"none for {names}",
+            message=text,
+        )
+    ]
+
+
+def _uncounted(line: Any) -> Iterator[str]:
+    """Features whose statistics do not say how many frames they are of."""
+    stats = line.get("stats") if isinstance(line, dict) else None
+    for key, entry in (stats if isinstance(stats, dict) else {}).items():
+        if isinstance(entry, dict) and "mean" in entry and "count" not in entry:
+            yield key
 
 
 def _counts(line: Any) -> Iterator[tuple[str, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ _COUNTS = (
     "data/file_index",
 )
 _MAX_SECONDS = 1e9
+TWICE = "it is listed twice"
 
 
 def episode_files(folder: DatasetFolder) -> list[str]:
@@ -39,6 +40,38 @@ def episode_files(folder: DatasetFolder) -> list[str]:
         for name in folder.files
         if name.startswith(EPISODES_FOLDER + "/") and name.endswith(".parquet") and name.count("/") == 3
     )
+
+
+class EntryProblems:
+    """Entries of an episode table that cannot be used; what is wrong with many in one way is told once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str], list[int]] = {}
+
+    def add(self, file: str, index: int | None, who: str, problem: str) -> None:
+        """`who` names an entry whose episode is not known."""
+        self._found.setdefault((file, problem, who if index is None else ""), []).extend(
+            [] if index is None else [index]
+        )
+
+    def breaches(self) -> list[Breach]:
+        """One for each file and problem."""
+        found: list[Breach] = []
+        for (file, problem, who), indices in self._found.items():
+            episodes = tuple(dict.fromkeys(indices))
+            named = who or f"episode{'s' if len(episodes) > 1 else ''} {listed(list(episodes))}"
+            text = f"{named}: {problem if problem != TWICE or len(episodes) < 2 else 'they are listed twice'}"
+            found.append(
+                Breach(
+                    rule=rules.EPISODE_ROW,
+                    episodes=episodes,
+                    file=file,
+                    expected="a usable entry",
+                    found=text,
+                    message=f"{file}: {text}",
+                )
+            )
+        return found
 
 
 class EpisodeTable:
@@ -53,11 +86,12 @@ class EpisodeTable:
         self.breaches: list[Breach] = []
         self.entries = 0
         self._refused: set[Any] = set()
+        self._problems = EntryProblems()
         self.complete = True
         """False: a whole file could not be used, so other episodes may exist."""
 
     def read(self) -> None:
-        seen: set[int] = set()
+        seen: dict[int, int] = {}
         for name in episode_files(self._folder):
             try:
                 for row in self._rows(name):
@@ -66,9 +100,26 @@ class EpisodeTable:
             except UnreadableFileError as error:
                 self.complete = False
                 self.breaches.append(_unreadable(name, str(error)))
+        self.breaches += self._problems.breaches()
+        self._look_at_order()
         self._look_at_strays()
         usable = (episode for episode in self.episodes if episode.index not in self._refused)
         self.episodes = sorted(usable, key=lambda episode: episode.index)
+
+    def _look_at_order(self) -> None:
+        numbers = [episode.index for episode in self.episodes]
+        if numbers != sorted(numbers):
+            text = f"{EPISODES_FOLDER}: the episodes are listed in the order {listed(numbers)}"
+            self.breaches.append(
+                Breach(
+                    rule=rules.EPISODE_NUMBERS,
+                    by_place=True,
+                    file=EPISODES_FOLDER,
+                    expected="the order of episode_index",
+                    found=listed(numbers),
+                    message=f"{text}; LeRobot looks episodes up by their place and would take others",
+                )
+            )
 
     def _look_at_strays(self) -> None:
         """Tables beside the episode table: tools that take every file below the folder would read them too."""
@@ -129,18 +180,20 @@ class EpisodeTable:
         places = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
         return [f"videos/{camera.key}/{place}" for camera in self._info.cameras for place in places]
 
-    def _entry(self, row: dict[str, Any], name: str, seen: set[int]) -> None:
+    def _entry(self, row: dict[str, Any], name: str, seen: dict[int, int]) -> None:
         index = row["episode_index"]
         numbered = is_count(index)
         who = f"episode {index}" if numbered else f"entry {self.entries - 1}"
         problem = self._problem(row)
+        content = hash(repr(row))
         if problem is None and index in seen:
-            problem = "it is listed twice"
+            problem = TWICE
         if problem is not None:
-            self._refuse(index if numbered else None, name, f"{who}: {problem}")
-            self._refused.add(index)
+            self._problems.add(name, index if numbered else None, who, problem)
+            if numbered and seen.get(index) != content:  # of two equal entries the first one stands
+                self._refused.add(index)
             return
-        seen.add(index)
+        seen[index] = content
         try:
             self.episodes.append(self._episode(row))
         except UnsafePathError as error:
@@ -149,18 +202,6 @@ class EpisodeTable:
                     rule=rules.UNSAFE_PATH, episodes=(index,), file=name, message=f"{who}: {error}", found=str(error)
                 )
             )
-
-    def _refuse(self, index: int | None, name: str, text: str) -> None:
-        self.breaches.append(
-            Breach(
-                rule=rules.EPISODE_ROW,
-                episodes=() if index is None else (index,),
-                file=name,
-                expected="a usable entry",
-                found=text,
-                message=f"{name}: {text}",
-            )
-        )
 
     def _problem(self, row: dict[str, Any]) -> str | None:
         for key in _COUNTS:
@@ -265,7 +306,46 @@ def read_tasks(folder: DatasetFolder) -> tuple[dict[int, str] | None, list[Breac
     except IngestError as error:
         return None, [_unreadable(TASKS_FILE, str(error))]
     pairs = zip(columns["task_index"], columns[text_column], strict=True)
-    return {number: text for number, text in pairs if is_count(number) and isinstance(text, str)}, []
+    return numbered_tasks(pairs, TASKS_FILE, by_place=True)
+
+
+def numbered_tasks(
+    pairs: Iterable[tuple[Any, Any]], file: str, *, by_place: bool
+) -> tuple[dict[int, str], list[Breach]]:
+    """Task number -> text, of what is usable. `by_place`: readers take the text by its row."""
+    tasks: dict[int, str] = {}
+    doubled: dict[int, list[str]] = {}
+    rows = 0
+    for number, text in pairs:
+        rows += 1
+        if is_count(number) and isinstance(text, str) and tasks.setdefault(number, text) != text:
+            doubled.setdefault(number, [tasks[number]]).append(text)
+    broken = [
+        Breach(
+            rule=rules.TASK_UNKNOWN,
+            feature="task_index",
+            file=file,
+            expected="one text for each number",
+            found=listed(texts),
+            message=f"{file}: task_index {number} stands for {len(texts)} texts, and it is not known which one is right: {listed(texts)}",
+        )
+        for number, texts in [*doubled.items()][:20]
+    ]
+    if by_place and not broken and len(tasks) == rows and [*tasks] != [*range(rows)]:
+        order = listed([*tasks])
+        text = f"{file}: its rows are numbered {order}; LeRobot takes the text by its place, so tasks get the texts of others"
+        broken.append(
+            Breach(
+                rule=rules.TASK_TABLE,
+                by_place=True,
+                feature="task_index",
+                file=file,
+                expected=f"0 to {rows - 1} in order",
+                found=order,
+                message=text,
+            )
+        )
+    return tasks, broken
 
 
 def _text_column(schema: pa.Schema) -> str | None:
@@ -284,7 +364,10 @@ def _text_column(schema: pa.Schema) -> str | None:
 def read_statistics(folder: DatasetFolder) -> tuple[dict[str, Any] | None, list[Breach]]:
     """stats.json as far as it is strict JSON."""
     if STATS_FILE not in folder.files:
-        return None, []
+        text = f"{STATS_FILE} is not there; training has nothing to normalise with, versions get their own"
+        return None, [
+            Breach(rule=rules.EPISODE_STATS, file=STATS_FILE, expected="the file", found="no such file", message=text)
+        ]
     try:
         document = strict_json(folder.read(STATS_FILE))
     except (ValueError, IngestError) as error:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from forebay.ingest.adapters.parquet_tables import ParquetTable
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
-from forebay.ingest.domain.recording import CLOCK_COLUMN, RENUMBERED, ROW_COLUMNS, Feature, Info
+from forebay.ingest.domain.recording import CLOCK_COLUMN, COUNTED, INDEX_COLUMNS, RENUMBERED, ROW_COLUMNS, Feature, Info
 from forebay.ingest.domain.rules import Severity
 from forebay.ingest.domain.signals import EpisodeScan, RowBlock, VectorBlock
 
@@ -55,6 +55,8 @@ def check_columns(schema: pa.Schema, doubled: list[str], info: Info, name: str, 
         if feature.is_video:
             continue
         if feature.key not in schema.names:
+            if feature.key == COUNTED and COUNTED in info.undeclared:
+                continue  # nobody promised it, and it follows from the order of the rows
             tell(feature.key, f"column {feature.key!r} is missing", "the column", "no such column")
             continue
         wrong = _wrong_kind(feature, schema.field(feature.key).type)
@@ -72,12 +74,23 @@ def _wrong_kind(feature: Feature, stored: pa.DataType) -> tuple[str, str, bool] 
     if feature.is_image:
         return None if _holds_pictures(stored) else ("struct of bytes and path", str(stored), False)
     if feature.key in ROW_COLUMNS:  # of any width: readers convert them, and versions count most of them anew
-        right = pa.types.is_floating(stored) if feature.key == CLOCK_COLUMN else pa.types.is_integer(stored)
-        return None if right else (feature.dtype, str(stored), False)
+        if feature.key == CLOCK_COLUMN:
+            return None if pa.types.is_floating(stored) else (feature.dtype, str(stored), False)
+        # pandas makes floats of whole numbers when one was missing on the way
+        return None if pa.types.is_integer(stored) else (feature.dtype, str(stored), _is_float(stored))
     inner = _inner(stored)
     if feature.dtype not in _PLAIN or _same_kind(inner, feature.dtype):
         return None
     return feature.dtype, str(inner), True
+
+
+def _is_float(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind))
+
+
+def _is_whole(column: Column) -> bool:
+    values = column.to_numpy(zero_copy_only=False)
+    return bool(np.all(np.isfinite(values) & (values == np.trunc(values))))
 
 
 def _holds_pictures(kind: pa.DataType) -> bool:
@@ -109,6 +122,8 @@ class RowReader:
         self._scans = scans
         self._on_rows = on_rows
         self._open: int | None = None
+        self._row = 0
+        """Of the file that is read."""
         self._digests: dict[str, Any] = {}
 
     def read(self, path: Path, name: str, users: list[int]) -> list[Breach]:
@@ -119,13 +134,32 @@ class RowReader:
                 return found
             columns = [*ROW_COLUMNS, *(feature.key for feature in self._info.row_features)]
             nulls = 0
+            floats = [
+                key for key in INDEX_COLUMNS if key in table.schema.names and _is_float(table.schema.field(key).type)
+            ]
+            torn: set[str] = set()
             try:
                 for batch in table.blocks(columns):
-                    nulls += sum(batch.column(key).null_count for key in ROW_COLUMNS)
+                    nulls += sum(batch.column(key).null_count for key in ROW_COLUMNS if key in batch.schema.names)
+                    torn.update(key for key in floats if not _is_whole(batch.column(key)))
                     self._take(batch, name)
                     self._on_rows(batch.num_rows)
             finally:
                 self._close()
+        found = [breach for breach in found if breach.feature not in torn]
+        for key in sorted(torn):
+            text = f"{name}: column {key!r} holds numbers that are not whole (episodes {listed(users)})"
+            found.append(
+                Breach(
+                    rule=rules.COLUMNS,
+                    episodes=tuple(users),
+                    feature=key,
+                    file=name,
+                    expected="whole numbers",
+                    found="fractions or missing numbers",
+                    message=text,
+                )
+            )
         if nulls:
             found.append(
                 Breach(
@@ -149,19 +183,23 @@ class RowReader:
         if episode not in self._scans and len(self._scans) >= MAX_EPISODES:
             return
         scan = self._scans.setdefault(episode, EpisodeScan())
+        scan.places.setdefault(name, self._row)
+        self._row += rows.num_rows
         if episode != self._open:
             self._close()
             self._open = episode
             scan.pieces += 1
         elif name not in scan.files:
             scan.pieces += 1
+        there = COUNTED in rows.schema.names
+        counted = _whole(rows.column(COUNTED)) if there else np.arange(scan.rows, scan.rows + rows.num_rows)
         times = rows.column(CLOCK_COLUMN).cast(pa.float64()).fill_null(float("nan"))
         vectors = {f.key: _vector(rows.column(f.key)) for f in self._info.row_features if not f.is_free}
         scan.add(
             RowBlock(
                 file=name,
                 times=times.to_numpy(zero_copy_only=False),
-                frame_index=_whole(rows.column("frame_index")),
+                frame_index=counted,
                 index=_whole(rows.column("index")),
                 task_index=_whole(rows.column("task_index")),
                 vectors=vectors,
@@ -199,10 +237,12 @@ def _vector(column: Column) -> VectorBlock:
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
         column, kind = column.storage, column.storage.type
+    outer: npt.NDArray[np.int64] | None = None
     listed_type = False
     while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         inner = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         if listed_type:
+            outer = lengths if outer is None else outer
             ends = np.cumsum(lengths)
             totals = np.concatenate(([0], np.cumsum(inner)))
             lengths = totals[ends] - totals[ends - lengths]
@@ -213,8 +253,9 @@ def _vector(column: Column) -> VectorBlock:
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         filled = column.cast(pa.float64(), safe=False).fill_null(0.0)
         values = filled.to_numpy(zero_copy_only=False)
-        return VectorBlock(lengths=lengths, values=values, nulls=nulls, floating=pa.types.is_floating(kind))
-    return VectorBlock(lengths=lengths, values=None, nulls=nulls, floating=False)
+        floating = pa.types.is_floating(kind)
+        return VectorBlock(lengths=lengths, values=values, nulls=nulls, floating=floating, outer=outer)
+    return VectorBlock(lengths=lengths, values=None, nulls=nulls, floating=False, outer=outer)
 
 
 def _content(column: Column) -> list[bytes]:

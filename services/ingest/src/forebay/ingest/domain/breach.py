@@ -12,6 +12,8 @@ MAX_TEXT = 200
 """Longest text taken over from an upload into a finding that travels in an event."""
 REPORT_TEXT = 2000
 """The same in a report."""
+_SEVERAL = 3
+"""Episodes from which on a breach that they share is told once."""
 MAX_LISTED = 12
 """Longest list written out in a sentence."""
 
@@ -31,6 +33,10 @@ class Breach:
     found: str | None = None
     lowered: Severity | None = None
     """A milder severity than the rule's own."""
+    parts: tuple[Breach, ...] = ()
+    """What was told of each episode or file before it became one; an episode's own verdict says its own."""
+    by_place: bool = False
+    """Whoever reads the source itself gets other rows, videos or texts without a word; versions have them right."""
 
     @property
     def severity(self) -> Severity:
@@ -58,35 +64,60 @@ class Breach:
 
 
 def gathered(breaches: Sequence[Breach]) -> list[Breach]:
-    """Mild breaches that file after file repeats with the same words about the same column become one."""
+    """Breaches that file after file repeats with the same words about the same column or camera become one."""
     kept: list[Breach] = []
     first: dict[tuple[object, ...], int] = {}
-    files: dict[int, int] = {}
+    groups: dict[int, list[Breach]] = {}
     for breach in breaches:
-        key = (breach.rule.id, breach.feature, breach.expected, breach.found)
-        if (
-            breach.severity not in {"warning", "info"}
-            or breach.feature is None
-            or breach.file is None
-            or breach.frame is not None
-        ):
+        key = (breach.rule.id, breach.severity, breach.feature, breach.expected, breach.found)
+        if breach.feature is None or breach.file is None or breach.frame is not None:
             kept.append(breach)
             continue
         at = first.setdefault(key, len(kept))
         if at == len(kept):
             kept.append(breach)
             continue
-        one = kept[at]
-        if one.file == breach.file or not breach.message.startswith(f"{breach.file}: "):
+        if kept[at].file == breach.file or not breach.message.startswith(f"{breach.file}: "):
             kept.append(breach)
             continue
-        files[at] = files.get(at, 1) + 1
-        episodes = None if one.episodes is None or breach.episodes is None else (*one.episodes, *breach.episodes)
-        kept[at] = replace(one, episodes=episodes)
-    for at, count in files.items():
-        one = kept[at]
-        kept[at] = replace(one, message=f"{one.message}; the same in {count - 1} more files")
-    return kept
+        groups.setdefault(at, [kept[at]]).append(breach)
+    for at, group in groups.items():
+        every = [breach.episodes for breach in group if breach.episodes is not None]
+        episodes = tuple(index for some in every for index in some) if len(every) == len(group) else None
+        text = f"{group[0].message}; the same in {len(group) - 1} more files"
+        kept[at] = replace(group[0], episodes=episodes, message=text, parts=tuple(group))
+    return _of_many_episodes(kept)
+
+
+def _of_many_episodes(breaches: Sequence[Breach]) -> list[Breach]:
+    """Mild breaches that one episode after the other repeats, word by word or about one camera, become one."""
+    alike: dict[tuple[str, str, str | None, str], list[Breach]] = {}
+    for breach in breaches:
+        said = _without_episode(breach)
+        if said is not None:
+            alike.setdefault((breach.rule.id, breach.severity, breach.feature, said), []).append(breach)
+    merged: dict[int, Breach | None] = {}
+    for (*_, text), group in alike.items():
+        if len(group) < _SEVERAL:
+            continue
+        episodes = tuple(sorted(index for breach in group for index in breach.episodes or ()))
+        such = f"{group[0].message} ({len(group)} such episodes: {listed(episodes)})"
+        message = f"episodes {listed(episodes)}: {text}" if text else such
+        merged |= {id(breach): None for breach in group}
+        merged[id(group[0])] = replace(group[0], episodes=episodes, message=message, parts=tuple(group))
+    kept = (merged.get(id(breach), breach) for breach in breaches)
+    return [breach for breach in kept if breach is not None]
+
+
+def _without_episode(breach: Breach) -> str | None:
+    """What a mild breach says about its one episode, without its number; nothing when it is about one of its videos."""
+    if breach.severity not in {"warning", "info"} or breach.episodes is None or len(breach.episodes) != 1:
+        return None
+    start = f"episode {breach.episodes[0]}"
+    if breach.message.startswith(f"{start}, {breach.feature}: "):
+        return ""
+    words = breach.message.removeprefix(f"{start}: ")
+    return words if words != breach.message and breach.frame is None else None
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from forebay.ingest.domain import rules
-from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.info_file import INFO_FILE
 from forebay.ingest.domain.path_template import (
     PathTemplate,
@@ -56,5 +56,11 @@ def templates_of(info: Info, files: Collection[str]) -> Templates:
 
     data = read("data_path", info.data_path, data_fields)
     video = read("video_path", info.video_path if info.cameras else None, video_fields)
+    images = [camera.key for camera in info.image_cameras]
+    if images:
+        text = f"the cameras {listed(images)} are stored as single images, which are taken over as they are"
+        found.append(
+            Breach(rule=rules.IMAGE_FEATURES, feature=images[0], expected="video", found="image", message=text)
+        )
     guess = parse_template(default_data_path(info.version), data_fields, info.version)
     return Templates(data=data or guess, video=video, breaches=found, guessed=data is None)

@@ -66,7 +66,7 @@ def check_video(
     """Every broken video rule of one file. `uses` are the episodes that lie in it.
 
     `all_known` is False when episodes exist that could not be located: frames that
-    nobody uses may be theirs.
+    nobody uses may be theirs, so nothing is said of them.
     """
     if not scan.usable:
         return [_unreadable(scan, camera, [use.episode.index for use in uses])]
@@ -82,7 +82,8 @@ def check_video(
             continue
         if not use.window.whole:
             found += _check_window(scan, camera, use, fps, limits)
-        found += _check_count(scan, camera, use, fps, limits)
+        if use.window.start + (use.rows - 0.5) / fps > scan.times[0] or len(scan.times) < use.rows:  # else told by time
+            found += _check_count(scan, camera, use, fps, limits)
         found += _check_times(scan, camera, use, fps, limits)
     if cut:
         found.append(_unreadable(scan, camera, cut))
@@ -90,8 +91,9 @@ def check_video(
         found.append(_unreadable(scan, camera, [], lowered=True))
     wrong = {n for b in found if b.rule is rules.VIDEO_WINDOW and b.severity == "error" for n in b.episodes or ()}
     found += _check_neighbours(scan, camera, ordered, half, wrong)
-    if not cut:
-        found += _check_spare(scan, camera, ordered, fps, limits, all_known=all_known)
+    lost = any(use.episode.length and not use.rows for use in uses)  # their rows are missing, not an episode
+    if not cut and not lost and (all_known or all(use.window.whole for use in uses)):
+        found += _check_spare(scan, camera, ordered, fps, limits)
     return found
 
 
@@ -126,7 +128,7 @@ def _check_codec(scan: VideoScan, camera: Feature) -> list[Breach]:
             file=scan.file,
             expected=camera.codec,
             found=scan.codec,
-            message=f"{camera.key}: info.json declares {camera.codec}, the stream in {scan.file} is {scan.codec}",
+            message=f"{scan.file}: the stream is {scan.codec}, info.json declares {camera.codec} for {camera.key}",
         )
     ]
 
@@ -202,6 +204,8 @@ def _check_times(scan: VideoScan, camera: Feature, use: Use, fps: float, limits:
     if apart[worst] <= limits.video_time_tolerance_s:
         return []
     text = f"frame {worst} is asked for at {wanted[worst]:.6f} s, the nearest video frame is {apart[worst]:.6f} s away"
+    if apart[worst] == scan.times[0] - wanted[worst]:
+        text += f", because the first one comes at {scan.times[0]:.6f} s"
     return [
         _of(
             rules.VIDEO_TIMES,
@@ -272,9 +276,7 @@ def _check_neighbours(
     return found
 
 
-def _check_spare(
-    scan: VideoScan, camera: Feature, ordered: list[Use], fps: float, limits: Limits, *, all_known: bool
-) -> list[Breach]:
+def _check_spare(scan: VideoScan, camera: Feature, ordered: list[Use], fps: float, limits: Limits) -> list[Breach]:
     """Frames that lie in no episode's window: before, between and after."""
     half = 0.5 / fps
     spare, at = 0, 0.0
@@ -288,7 +290,7 @@ def _check_spare(
     tail = max(_frames_between(scan, covered, float("inf")), 0)
     if tail and not spare:
         at = max(covered, 0.0)
-    alone = ordered[0] if len(ordered) == 1 and all_known else None
+    alone = ordered[0] if len(ordered) == 1 else None
     if alone is not None and alone.rows and tail > limits.lenient_frames and spare == 0:
         have = len(scan.times)
         if have == alone.rows:

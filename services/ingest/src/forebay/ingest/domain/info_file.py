@@ -10,7 +10,7 @@ from typing import Any
 
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed, printable
-from forebay.ingest.domain.recording import CLOCK_COLUMN, INDEX_COLUMNS, ROW_COLUMNS, Feature, Info
+from forebay.ingest.domain.recording import CLOCK_COLUMN, COUNTED, INDEX_COLUMNS, ROW_COLUMNS, Feature, Info
 
 INFO_FILE = "meta/info.json"
 SUPPORTED = ("v3.0", "v2.1", "v2.0")
@@ -20,6 +20,7 @@ MAX_COUNT = 2**53
 MAX_WIDTH = 1 << 20
 _WHOLE = ("total_episodes", "total_frames", "total_tasks", "chunks_size")
 _SUPPORTED = ", ".join(SUPPORTED)
+_ROW_DTYPES = {name: "float32" if name == CLOCK_COLUMN else "int64" for name in ROW_COLUMNS}
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?")
 
 
@@ -73,6 +74,12 @@ def _is_rate(value: Any) -> bool:
 
 def read_document(raw: bytes) -> tuple[dict[str, Any] | None, list[Breach]]:
     """The JSON object in the file."""
+    if not raw.strip():
+        return None, [
+            _broken(
+                f"meta/info.json is empty ({len(raw)} bytes): cut upload or recorder crash", found=f"{len(raw)} bytes"
+            )
+        ]
     try:
         document = strict_json(raw)
     except ValueError as error:
@@ -186,7 +193,9 @@ def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
     robot = document.get("robot_type")
     features = [] if raw_features is None else [_feature(key, value, problems) for key, value in raw_features.items()]
     known = tuple(feature for feature in features if feature is not None)
-    _check_features(known, video_path, problems, complete=raw_features is not None)
+    undeclared = tuple(name for name in ROW_COLUMNS if raw_features is not None and name not in raw_features)
+    known += tuple(Feature(key=name, dtype=_ROW_DTYPES[name], shape=(1,), names_known=False) for name in undeclared)
+    _check_features(known, video_path, problems)
     splits, odd = _splits(document.get("splits"))
     if problems.texts:
         return None, [_broken(f"meta/info.json: {text}") for text in problems.texts[:20]]
@@ -202,8 +211,38 @@ def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
         chunks_size=chunks,
         splits=splits,
         robot=robot if isinstance(robot, str) else None,
-        document=document,
-    ), [*told, *odd]
+        undeclared=undeclared,
+        document=_declaring(document, undeclared),
+    ), [*told, *_undeclared(undeclared), *odd]
+
+
+def _declaring(document: dict[str, Any], undeclared: tuple[str, ...]) -> dict[str, Any]:
+    """The document with every row column among its features."""
+    if not undeclared:
+        return document
+    added = {name: {"dtype": _ROW_DTYPES[name], "shape": [1], "names": None} for name in undeclared}
+    return {**document, "features": {**document["features"], **added}}
+
+
+def _undeclared(names: tuple[str, ...]) -> list[Breach]:
+    if not names:
+        return []
+    needed = [name for name in names if name != COUNTED]
+    means = f"; LeRobot v3.0 reads declared columns only and stops without {listed(needed)}" if needed else ""
+    text = (
+        f"meta/info.json: features does not list {listed(list(names))}, which every row has{means}; versions list them"
+    )
+    return [
+        Breach(
+            rule=rules.NOT_A_DATASET,
+            lowered="warning",
+            file=INFO_FILE,
+            feature=names[0] if len(names) == 1 else "features",
+            expected=f"{listed(list(names))} among the features",
+            found="not listed",
+            message=text,
+        )
+    ]
 
 
 def _feature(key: str, value: Any, problems: _Problems) -> Feature | None:
@@ -235,14 +274,14 @@ def _codec(holder: dict[str, Any]) -> str | None:
     return None
 
 
-def _check_features(features: tuple[Feature, ...], video_path: Any, problems: _Problems, *, complete: bool) -> None:
+def _check_features(features: tuple[Feature, ...], video_path: Any, problems: _Problems) -> None:
     by_key = {feature.key: feature for feature in features}
-    for name in ROW_COLUMNS if complete else ():
+    for name in ROW_COLUMNS:
         feature = by_key.get(name)
         kind = "a float" if name == CLOCK_COLUMN else "an integer"
-        if feature is None:
-            problems.texts.append(f"feature '{name}' is missing")
-        elif feature.width != 1 or not feature.dtype.startswith(("int", "uint") if name in INDEX_COLUMNS else "float"):
+        if feature is not None and (
+            feature.width != 1 or not feature.dtype.startswith(("int", "uint") if name in INDEX_COLUMNS else "float")
+        ):
             problems.texts.append(
                 f"feature '{name}' is {feature.dtype} of shape {list(feature.shape)}, expected {kind} of shape [1]"
             )

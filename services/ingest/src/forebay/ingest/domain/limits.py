@@ -13,7 +13,7 @@ class Limits:
     """LR-VIDEO-006: seconds between a row's time and its video frame that are not worth a word."""
     lenient_frames: int = 1
     """LR-VIDEO-002: frames that a video may differ from the rows by with a warning only."""
-    rate_tolerance: float = 0.001
+    rate_tolerance: float = 0.0005
     """LR-VIDEO-007: share by which the video's rate may differ from fps."""
     frozen_levels: float = 6.0
     """LR-VIDEO-008: grey levels (of 255) that a still picture may change by: the codec's noise."""

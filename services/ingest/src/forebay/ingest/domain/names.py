@@ -8,7 +8,7 @@ from typing import Any
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.info_file import INFO_FILE
-from forebay.ingest.domain.recording import ROW_COLUMNS, Feature, Info
+from forebay.ingest.domain.recording import ACTIONS, ROW_COLUMNS, STATES, Feature, Info
 
 _MOST = 100_000
 
@@ -16,7 +16,7 @@ _MOST = 100_000
 def check_names(info: Info) -> list[Breach]:
     """Features whose names do not fit their values. No names at all are fine for what is no camera."""
     raw = info.document.get("features")
-    found: list[Breach] = []
+    found = _check_order(info, raw)
     for feature in info.features:
         entry = raw.get(feature.key) if isinstance(raw, dict) else None
         names = entry.get("names") if isinstance(entry, dict) else None
@@ -24,6 +24,24 @@ def check_names(info: Info) -> list[Breach]:
             continue
         found += _check(feature, names)
     return found
+
+
+def _check_order(info: Info, raw: Any) -> list[Breach]:
+    """State and action of the same joints, named in two orders: one of them is wrong, or a policy must know."""
+    keys = {feature.key: feature for feature in info.row_features}
+    action = next((keys[key] for key in ACTIONS if key in keys), None)
+    state = next((keys[key] for key in STATES if key in keys), None)
+    if action is None or state is None or not isinstance(raw, dict):
+        return []
+    left, right = (raw[one.key].get("names") if isinstance(raw.get(one.key), dict) else None for one in (action, state))
+    if not isinstance(left, list) or not isinstance(right, list) or left == right or len(left) > 1000:
+        return []
+    if not all(isinstance(name, str) for name in (*left, *right)) or sorted(left) != sorted(right):
+        return []
+    first = next(number for number, (one, other) in enumerate(zip(left, right, strict=True)) if one != other)
+    return [
+        _breach(action, f"the order of {state.key}: {right[first]!r} at {first}", f"another order: {left[first]!r}")
+    ]
 
 
 def _check(feature: Feature, names: list[Any] | dict[Any, Any]) -> list[Breach]:

@@ -16,8 +16,16 @@ from forebay.ingest.domain.signals import EpisodeScan
 
 def check_numbering(episodes: Sequence[Episode], scans: Mapping[int, EpisodeScan], table: str) -> list[Breach]:
     """`episodes` are all that the episode table (the file `table`) lists, in order."""
-    claims = _check_claims(episodes)
-    return [*_check_numbers(episodes, table), *(claims or _check_count(episodes, scans))]
+    claims = _check_claims([episode for episode in episodes if _agrees(episode, scans.get(episode.index))])
+    odd = claims or _check_count(episodes, scans) or _check_places(episodes, scans)
+    return [*_check_numbers(episodes, table), *odd]
+
+
+def _agrees(episode: Episode, scan: EpisodeScan | None) -> bool:
+    """Whether the rows are as many, and start where the table says; what is not is told with the episode."""
+    if scan is None or episode.from_index is None or episode.to_index is None:
+        return True
+    return scan.first_index == episode.from_index and scan.rows == episode.to_index - episode.from_index
 
 
 def _check_numbers(episodes: Sequence[Episode], table: str) -> list[Breach]:
@@ -28,6 +36,7 @@ def _check_numbers(episodes: Sequence[Episode], table: str) -> list[Breach]:
     return [
         Breach(
             rule=rules.EPISODE_NUMBERS,
+            by_place=True,
             file=table,
             expected=f"0 to {len(numbers) - 1}",
             found=f"{numbers[0]} to {numbers[-1]} without {listed(absent)}",
@@ -87,5 +96,43 @@ def _check_count(episodes: Sequence[Episode], scans: Mapping[int, EpisodeScan]) 
             found=str(first),
             message=f"index does not count through the dataset: episode {index} starts at {first}, the one before ends at "
             f"{expected - 1} ({len(odd)} such places); versions count it anew",
+        )
+    ]
+
+
+def _check_places(episodes: Sequence[Episode], scans: Mapping[int, EpisodeScan]) -> list[Breach]:
+    """Whether rows lie where their `index` says, counted through all files in the order of their names."""
+    sizes: dict[str, int] = {}
+    for scan in scans.values():
+        for file, rows in scan.files.items():
+            sizes[file] = sizes.get(file, 0) + rows
+    starts: dict[str, int] = {}
+    total = 0
+    for file in sorted(sizes):
+        starts[file] = total
+        total += sizes[file]
+    odd: list[tuple[int, int, int]] = []
+    for episode in episodes:
+        own = scans.get(episode.index)
+        if own is None or episode.from_index is None or own.first_index is None or len(own.places) != 1:
+            continue
+        ((file, row),) = own.places.items()
+        if starts[file] + row != own.first_index:
+            odd.append((episode.index, own.first_index, starts[file] + row))
+    if not odd:
+        return []
+    index, first, place = odd[0]
+    return [
+        Breach(
+            rule=rules.FRAME_ORDER,
+            by_place=True,
+            lowered="warning",
+            episodes=(),
+            feature="index",
+            frame=0,
+            expected=str(first),
+            found=str(place),
+            message=f"index starts at {first} in episode {index}, whose rows come at place {place} of all data files"
+            f" ({len(odd)} such episodes); LeRobot takes rows by their place, versions put them in order",
         )
     ]

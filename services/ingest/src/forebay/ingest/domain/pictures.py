@@ -28,6 +28,8 @@ _NOISY_SHARE = 0.04
 """Share of the cells that the codec alone may change by more than its usual noise."""
 _LOOK_AHEAD = 16
 """Pictures that are compared at once with the first of a stretch."""
+_HANGING = 0.2
+"""Share of the other steps that the steps of a camera that hangs may have: between equal pictures there is the codec only."""
 _STOLEN_NEAR = 4.0
 """Grey levels: two pictures are one but for the codec."""
 _STOLEN_JUMP = 20.0
@@ -55,10 +57,16 @@ class EpisodePictures:
     still_from: int = 0
     still_frames: int = 0
     """The longest stretch of pictures that stay near its first one."""
+    still_drift: float = 0.0
+    """Grey levels between the first and the last picture of that stretch, in the cell that changes most."""
+    still_steps: float = 0.0
+    """Sum of the steps from picture to picture in it."""
     digest: str = ""
     """Equal for equal pictures in the same order; there once the file is done."""
     _anchor: Cells | None = None
     _anchor_at: int = 0
+    _anchor_steps: float = 0.0
+    """Sum of the steps up to it."""
 
     @property
     def range(self) -> float:
@@ -70,20 +78,30 @@ class EpisodePictures:
         """Grey levels from one picture to the next, without the first step."""
         return self.later_steps / max(self.frames - 2, 1)
 
+    @property
+    def hangs(self) -> bool:
+        """Whether the longest stretch is calm beside the rest, as no live camera is that sees a scene without motion."""
+        rest = self.frames - self.still_frames
+        others = (self.first_step + self.later_steps - self.still_steps) / max(rest, 1)
+        return self.still_steps / max(self.still_frames - 1, 1) <= _HANGING * others
+
     def take(self, cells: Cells, levels: float) -> None:
         """The next pictures: cells of shape (pictures, rows, columns)."""
         if self.last is None or self.last.shape != cells.shape[1:]:
             self.first, self.low, self.high = cells[0], cells[0], cells[0]
             self._anchor, self._anchor_at = cells[0], self.frames
+            self._anchor_steps = self.first_step + self.later_steps
             before = cells[0]
         else:
             before = self.last
         together = np.concatenate([before[None], cells])
         apart = np.abs(np.diff(together, axis=0)).reshape(len(cells), -1)
-        self._take_steps(apart.max(axis=1))
+        steps = apart.max(axis=1)
+        walked = self.first_step + self.later_steps + np.cumsum(steps, dtype=np.float64)
+        self._take_steps(steps)
         self.low = np.minimum(self.low, cells.min(axis=0)) if self.low is not None else None
         self.high = np.maximum(self.high, cells.max(axis=0)) if self.high is not None else None
-        self._take_still(cells, _differ(apart, levels).tolist(), levels)
+        self._take_still(cells, _differ(apart, levels).tolist(), walked, levels)
         self.last = cells[-1].copy()
         self.frames += len(cells)
 
@@ -94,8 +112,11 @@ class EpisodePictures:
             self.first_step = float(steps[start - 1])
         self.later_steps += float(steps[max(start, 0) :].sum(dtype=np.float64))
 
-    def _take_still(self, cells: Cells, moved: list[bool], levels: float) -> None:
-        """Find the stretches that stay near their first picture; `moved`: more than noise away from the one before."""
+    def _take_still(self, cells: Cells, moved: list[bool], walked: npt.NDArray[np.float64], levels: float) -> None:
+        """Find the stretches that stay near their first picture.
+
+        `moved`: more than noise away from the one before; `walked`: the sum of the steps up to each.
+        """
         at = 0
         while at < len(cells) and self._anchor is not None:
             number = self.frames + at
@@ -110,8 +131,12 @@ class EpisodePictures:
             length = number + near - self._anchor_at
             if length > self.still_frames:
                 self.still_from, self.still_frames = self._anchor_at, length
+                if near:
+                    self.still_drift = float(np.abs(cells[at + near - 1] - self._anchor).max())
+                    self.still_steps = float(walked[at + near - 1]) - self._anchor_steps
             if near < window:
                 self._anchor, self._anchor_at = cells[at + near].copy(), number + near
+                self._anchor_steps = float(walked[at + near])
                 near += 1
             at += near
 
@@ -193,13 +218,20 @@ def check_frozen(
     for one in seen:
         if one.frames < limits.frozen_min_frames:
             continue
-        if one.still_frames >= limits.frozen_share * one.frames:
+        # one picture more may differ: the first after a scene change takes the codec a frame to settle
+        if one.frames - one.still_frames <= max(1.0, (1 - limits.frozen_share) * one.frames):
             # a camera that shows a robot at rest is no broken camera
             moving = moves(one.episode, 0, one.frames)
             (resting if moving is False else frozen).setdefault(one.camera, []).append(one)
             continue
         long = one.still_frames >= max(limits.still_seconds * fps, limits.still_share * one.frames)
-        if long and moves(one.episode, one.still_from, one.still_from + one.still_frames):
+        # a camera that hangs shows its last picture to the end; one whose scene moves slowly drifts away from it
+        if (
+            long
+            and one.hangs
+            and one.still_drift <= limits.frozen_levels
+            and moves(one.episode, one.still_from, one.still_from + one.still_frames)
+        ):
             found.append(_still(one, fps))
     found += [_frozen(camera, ones) for camera, ones in sorted(frozen.items())]
     found += [_frozen(camera, ones, resting=True) for camera, ones in sorted(resting.items())]

@@ -10,6 +10,8 @@ INDEX_COLUMNS = ("frame_index", "episode_index", "index", "task_index")
 CLOCK_COLUMN = "timestamp"
 ROW_COLUMNS = (CLOCK_COLUMN, *INDEX_COLUMNS)
 """Columns that every row has; the rest are features of the robot."""
+COUNTED = "frame_index"
+"""The one row column that follows from the rows' order; LeRobot trains without it, and some recorders leave it out."""
 RENUMBERED = ("episode_index", "index", "task_index")
 """Columns that a version counts anew, because readers want them dense."""
 ACTIONS = ("action", "actions")
@@ -84,8 +86,10 @@ class Info:
     splits: tuple[tuple[str, int], ...] = ()
     """Name of each split and the episode it ends before."""
     robot: str | None = None
+    undeclared: tuple[str, ...] = ()
+    """Row columns that `features` does not list; they are taken as if it did."""
     document: dict[str, Any]
-    """The file as it was read, for writing it again."""
+    """The file as it was read, with the undeclared columns, for writing it again."""
 
     @property
     def cameras(self) -> tuple[Feature, ...]:

@@ -51,9 +51,10 @@ class Report:
     def breaches_by_episode(self) -> dict[int, list[Breach]]:
         """The breaches that name episodes, spread over them."""
         spread: dict[int, list[Breach]] = {}
-        for breach in self.breaches:
-            for index in breach.episodes or ():
-                spread.setdefault(index, []).append(breach)
+        for told in self.breaches:
+            for breach in told.parts or (told,):
+                for index in breach.episodes or ():
+                    spread.setdefault(index, []).append(breach)
         return spread
 
     def findings_of(self, episode: int, own: Sequence[Breach]) -> tuple[Finding, ...]:

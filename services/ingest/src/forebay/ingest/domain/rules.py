@@ -48,7 +48,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "4"
+RULES_VERSION = "5"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 
@@ -136,9 +136,9 @@ WRONG_FILE = Rule(
     id="LR-STRUCT-006",
     severity="error",
     title="rows in the named file",
-    question="Do an episode's rows lie in the data file that the episode table names?",
-    why="A reader that trusts the table reads other rows, or none.",
-    fix="Correct data/chunk_index and data/file_index of the episode.",
+    question="Do an episode's rows and videos lie in the files that the episode table names, and in no other?",
+    why="A reader that trusts the table reads other rows, or none; one that takes whole folders reads copies twice.",
+    fix="Correct the chunk and file numbers of the episode; delete copies.",
 )
 ORPHAN_ROWS = Rule(
     id="LR-STRUCT-007",
@@ -209,7 +209,7 @@ TIMESTAMPS = Rule(
     severity="error",
     title="steady timestamps",
     question="Does time start at 0 in each episode and grow by exactly 1/fps?",
-    why="Frames are looked up in the video by time; a jump pairs pixels with the wrong action.",
+    why="Frames are looked up in the video by time; a jump pairs pixels with the wrong action. Jitter below half a frame, or a start one frame late, is a warning.",
     fix="Write the timestamps as frame_index / fps; split recordings where the time restarts.",
 )
 FRAME_ORDER = Rule(
@@ -311,10 +311,10 @@ CAMERA_NAMES = Rule(
 EPISODE_STATS = Rule(
     id="LR-META-004",
     severity="warning",
-    title="statistics per episode",
-    question="Has a v2.x dataset statistics for every episode?",
-    why="v2.0 did not write them, and newer readers stop without them. Rows are the same, and versions get new statistics.",
-    fix="Nothing has to be done for Forebay; LeRobot's own converter to v2.1 adds them to the source.",
+    title="statistics there",
+    question="Are the statistics there that readers normalise with: of the whole in v3.0, of every episode in v2.x?",
+    why="v2.0 had none per episode, and newer readers stop without them. Rows are the same, and versions get new statistics.",
+    fix="Nothing has to be done for Forebay; LeRobot's own tools compute them for the source.",
 )
 METADATA_UNREADABLE = Rule(
     id="LR-META-005",
@@ -328,9 +328,9 @@ TASK_UNKNOWN = Rule(
     id="LR-TASK-001",
     severity="error",
     title="task known",
-    question="Is every task_index in the task table?",
+    question="Is every task_index in the task table, with one text?",
     why="Without its text the episode trains on a wrong instruction, or stops the loader.",
-    fix="Add the task to meta/tasks.parquet, or correct task_index.",
+    fix="Add the task to the task table, take a second text of its number out, or correct task_index.",
 )
 TASK_TEXT = Rule(
     id="LR-TASK-002",

@@ -68,7 +68,7 @@ SIGNAL_NAMES = Rule(
     id="LR-META-006",
     severity="warning",
     title="a name for every value",
-    question="Are there as many names as values, each once?",
+    question="Are there as many names as values, each once, and in one order in state and action?",
     why="Tools map joints by name; a missing or doubled name maps the wrong joint.",
     fix="Write one name per value into info.json.",
 )
@@ -92,9 +92,9 @@ TASK_TABLE = Rule(
     id="LR-TASK-003",
     severity="warning",
     title="usable task texts",
-    question="Has every task a text of its own?",
-    why="An empty or doubled instruction tells the policy nothing, or splits one task in two.",
-    fix="Write the task table again with one text per task.",
+    question="Has every task a text of its own, at the place in the table that its number says?",
+    why="An empty or doubled instruction tells the policy nothing, or splits one task in two. LeRobot v3.0 takes the text by its place.",
+    fix="Write the task table again with one text per task, in the order of task_index. Versions that Forebay writes are in order.",
 )
 SPLIT_LEAK = Rule(
     id="LR-SPLIT-001",
@@ -116,8 +116,8 @@ EPISODE_NUMBERS = Rule(
     id="LR-EPISODE-005",
     severity="warning",
     title="episodes numbered from 0",
-    question="Are the episodes numbered 0, 1, 2, … without a hole?",
-    why="LeRobot looks episodes up by their place in the table, so behind a hole each gets the rows and videos of another.",
+    question="Are the episodes numbered 0, 1, 2, … without a hole, and listed in that order?",
+    why="LeRobot looks episodes up by their place in the table, so each behind a hole gets the rows and videos of another.",
     fix="Number the episodes anew in the table and in the rows. Versions that Forebay writes are numbered densely.",
 )
 REQUEST = Rule(

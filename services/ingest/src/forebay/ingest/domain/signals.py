@@ -12,17 +12,10 @@ import numpy.typing as npt
 
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.clock import Clock, FloatArray, IntArray, Places
 from forebay.ingest.domain.recording import ACTIONS, STATES, Episode, Feature
 from forebay.ingest.domain.stored_statistics import Moments
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-
-TIME_TOLERANCE = 1e-4
-"""Seconds; LeRobot's own tolerance when it looks a frame up."""
-_FLOAT32_STEP = 2.0**-22
-"""Relative distance of neighbouring float32 values, doubled: timestamps are stored in float32."""
-_MAX_PLACES = 50
 MOTION_FEATURES = (*STATES, *ACTIONS)
 """What says whether the robot moves, the better one first."""
 _MAX_SPANS = 4096
@@ -39,6 +32,8 @@ class VectorBlock:
     """All values in row order; None when they are no numbers."""
     nulls: int = 0
     floating: bool = True
+    outer: IntArray | None = None
+    """Entries of the first axis in each row, where rows are nested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +53,6 @@ class RowBlock:
 
 
 @dataclass(slots=True)
-class Places:
-    """Frames where something happened: the first few, and how many in all."""
-
-    frames: list[int] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, frames: IntArray) -> None:
-        self.count += len(frames)
-        self.frames.extend(int(frame) for frame in frames[: _MAX_PLACES - len(self.frames)])
-
-
-@dataclass(slots=True)
 class NonFinite:
     frame: int
     dim: int
@@ -83,6 +66,8 @@ class FeatureScan:
 
     widths: dict[int, int] = field(default_factory=dict)
     """Length of a row -> the first frame that has it (bounded)."""
+    outers: dict[int, int] = field(default_factory=dict)
+    """The same for the first axis of nested rows."""
     nulls: int = 0
     non_finite: NonFinite | None = None
     all_zero: bool = True
@@ -92,10 +77,9 @@ class FeatureScan:
 
     def add(self, block: VectorBlock, first_frame: int) -> None:
         self.nulls += block.nulls
-        for width in np.unique(block.lengths)[:8]:
-            if len(self.widths) < 8:
-                frame = first_frame + int(np.argmax(block.lengths == width))
-                self.widths.setdefault(int(width), frame)
+        _note(self.widths, block.lengths, first_frame)
+        if block.outer is not None:
+            _note(self.outers, block.outer, first_frame)
         if block.values is None:
             self.all_zero = False
             return
@@ -130,21 +114,25 @@ class FeatureScan:
         self.non_finite.count += len(bad)
 
 
+def _note(lengths: dict[int, int], rows: IntArray, first_frame: int) -> None:
+    for length in np.unique(rows)[:8]:
+        if len(lengths) < 8:
+            lengths.setdefault(int(length), first_frame + int(np.argmax(rows == length)))
+
+
 @dataclass(slots=True)
 class EpisodeScan:
     """Everything seen of one episode's rows so far."""
 
     rows: int = 0
     files: dict[str, int] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    """File -> the row in it that the episode starts at, put here by whoever feeds the scan."""
     pieces: int = 0
     """Separate stretches of rows; more than one per file means rows of others lie between."""
     first_index: int | None = None
     last_index: int = -1
-    first_time: float = 0.0
-    last_time: float = 0.0
-    last_step: float = 0.0
-    restarts: Places = field(default_factory=Places)
-    odd_steps: Places = field(default_factory=Places)
+    clock: Clock = field(default_factory=Clock)
     odd_frames: Places = field(default_factory=Places)
     odd_indices: Places = field(default_factory=Places)
     tasks: dict[int, int] = field(default_factory=dict)
@@ -156,7 +144,7 @@ class EpisodeScan:
 
     def add(self, block: RowBlock, fps: float) -> None:
         """Take in the next rows."""
-        self._times(block, fps)
+        self.clock.add(block.times, fps)
         wanted = np.arange(self.rows, self.rows + block.rows)
         self.odd_frames.add(wanted[block.frame_index != wanted])
         if self.first_index is None:
@@ -186,28 +174,10 @@ class EpisodeScan:
                 moved = np.ptp(piece, axis=0).astype("f4")
             self.travel.append((self.rows + start, self.rows + start + len(piece), moved))
 
-    def _times(self, block: RowBlock, fps: float) -> None:
-        frames = np.arange(self.rows, self.rows + block.rows)
-        if self.rows == 0:
-            self.first_time = float(block.times[0])
-            steps, at = np.diff(block.times), frames[1:]
-        else:
-            steps, at = np.diff(block.times, prepend=self.last_time), frames
-        times = block.times[len(block.times) - len(steps) :]
-        tolerance = TIME_TOLERANCE + np.abs(times) * _FLOAT32_STEP
-        # `not (a <= b)` instead of `a > b`: a NaN must count as odd
-        back = ~(steps > 0)
-        odd = ~(np.abs(steps - 1.0 / fps) <= tolerance) & ~back
-        self.restarts.add(at[back])
-        if np.any(odd) and not self.odd_steps.count:
-            self.last_step = float(steps[odd][0])
-        self.odd_steps.add(at[odd])
-        self.last_time = float(block.times[-1])
 
-
-def check_signals(episode: Episode, scan: EpisodeScan, features: tuple[Feature, ...], fps: float) -> list[Breach]:
-    """Every broken signal rule of one episode, except dimensions, which are told per feature."""
-    found = [*_check_clock(episode, scan, fps), *_check_order(episode, scan)]
+def check_signals(episode: Episode, scan: EpisodeScan, features: tuple[Feature, ...]) -> list[Breach]:
+    """Every broken signal rule of one episode, except its clock, and dimensions, which are told per feature."""
+    found = _check_order(episode, scan)
     for feature in features:
         seen = scan.features.get(feature.key)
         if seen is None:
@@ -247,37 +217,6 @@ def _check_dead(episode: Episode, scan: EpisodeScan, features: tuple[Feature, ..
             message=f"episode {episode.index}: {listed(parts)} is zero in every one of {scan.rows} frames",
         )
     ]
-
-
-def _check_clock(episode: Episode, scan: EpisodeScan, fps: float) -> list[Breach]:
-    if not scan.rows:
-        return []
-    step = f"steps of 1/{fps:g} s = {1 / fps:.6f} s"
-    if scan.restarts.count:
-        frames = scan.restarts.frames
-        text = f"time goes backwards or stands still at frames {listed(frames)} ({scan.restarts.count} restarts)"
-        return [_clock(episode, scan, text, frame=frames[0], expected=step, found=f"{scan.restarts.count} restarts")]
-    if scan.odd_steps.count:
-        frames = scan.odd_steps.frames
-        text = f"the time step is {scan.last_step:.6f} s at frame {frames[0]}, and wrong at {scan.odd_steps.count} of {scan.rows - 1} steps"
-        return [_clock(episode, scan, text, frame=frames[0], expected=step, found=f"{scan.last_step:.6f} s")]
-    if not abs(scan.first_time) <= TIME_TOLERANCE:
-        text = f"time starts at {scan.first_time:.6f} s instead of 0"
-        return [_clock(episode, scan, text, frame=0, expected="0 s", found=f"{scan.first_time:.6f} s")]
-    return []
-
-
-def _clock(episode: Episode, scan: EpisodeScan, text: str, *, frame: int, expected: str, found: str) -> Breach:
-    return Breach(
-        rule=rules.TIMESTAMPS,
-        episodes=(episode.index,),
-        feature="timestamp",
-        file=next(iter(scan.files), None),
-        frame=frame,
-        expected=expected,
-        found=found,
-        message=f"episode {episode.index}: {text}",
-    )
 
 
 def _check_order(episode: Episode, scan: EpisodeScan) -> list[Breach]:
@@ -324,6 +263,10 @@ def check_dimensions(scans: dict[int, EpisodeScan], features: tuple[Feature, ...
             if wrong:
                 text = " and ".join(str(width) for width in sorted(seen.widths))
                 hit.setdefault(text, []).append((episode, min(wrong.values())))
+            turned = {n: frame for n, frame in seen.outers.items() if feature.shape and n != feature.shape[0]}
+            if turned and not wrong:
+                text = " and ".join(f"{n} by {feature.width // n if n else 0}" for n in sorted(turned))
+                hit.setdefault(text, []).append((episode, min(turned.values())))
             if seen.nulls:
                 hit.setdefault(f"{seen.nulls}{_MISSING}", []).append((episode, 0))
         for text, places in hit.items():

@@ -96,7 +96,9 @@ def check_statistics(
     worst: tuple[float, str, int, float, float] | None = None
     for name in _WORDS:
         want = rows.value(name)
-        have = _numbers(stored.get(name), feature.width)
+        have = _numbers(stored.get(name))
+        if have is not None and len(have) != len(rows.low):
+            return [_of_another_width(feature, file, (len(have), len(rows.low)), episode)]
         if want is None or have is None or len(want) != len(have):
             continue
         off = np.where(_is_rounding(name, have, want, rows), 0.0, np.abs(have - want) / scale)
@@ -165,9 +167,23 @@ def _is_rounding(name: str, have: Array, want: Array, rows: Summary) -> npt.NDAr
     return np.zeros(len(want), dtype=np.bool_)
 
 
-def _numbers(value: Any, width: int) -> Array | None:
+def _of_another_width(feature: Feature, file: str, widths: tuple[int, int], episode: int | None) -> Breach:
+    have, want = widths
+    who = "" if episode is None else f"episode {episode}, "
+    return Breach(
+        rule=rules.STATISTICS,
+        episodes=None if episode is None else (episode,),
+        feature=feature.key,
+        file=file,
+        expected=f"{want} values",
+        found=f"{have} values",
+        message=f"{who}{feature.key}: the stored statistics have {have} values, its rows {want}",
+    )
+
+
+def _numbers(value: Any) -> Array | None:
     try:
         found = np.asarray(value, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if len(found) == width else None
+    return found if len(found) and np.isfinite(found).any() else None

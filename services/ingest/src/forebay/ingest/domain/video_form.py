@@ -110,8 +110,8 @@ def check_size(scan: VideoScan, camera: Feature, uses: Sequence[Use]) -> list[Br
             file=scan.file,
             expected=f"pictures of shape {list(camera.shape)}",
             found=f"{scan.height} by {scan.width}",
-            message=f"{camera.key}: info.json declares the shape {list(camera.shape)}, the pictures in {scan.file} are"
-            f" {scan.height} high and {scan.width} wide",
+            message=f"{scan.file}: the pictures are {scan.height} high and {scan.width} wide, info.json declares the shape"
+            f" {list(camera.shape)} for {camera.key}",
         )
     ]
 

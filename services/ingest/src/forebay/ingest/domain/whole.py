@@ -54,6 +54,7 @@ def check(whole: Whole) -> list[Breach]:
         *names.check_names(whole.info),
         *names.check_task_texts(whole.tasks, whole.tasks_file),
         *_check_live_state(whole),
+        *_check_stuck_action(whole),
         *splits.check_splits(ranges),
         *splits.check_repeated(whole.scans, digests, ranges),
         *pictures.check_frozen(whole.pictures, fps, Motion(whole).moves, whole.limits),
@@ -110,6 +111,37 @@ def _check_live_state(whole: Whole) -> list[Breach]:
             expected="a state that changes",
             found="one value in every frame",
             message=f"{state} holds one value in every frame of episodes {listed(sorted(still))}, while {action} changes",
+        )
+    ]
+
+
+def _check_stuck_action(whole: Whole) -> list[Breach]:
+    """Episodes in which the whole action keeps one value, unlike in others, while the robot moves as in others."""
+    keys = [feature.key for feature in whole.info.row_features]
+    action = next((key for key in ACTIONS if key in keys), None)
+    if action is None or not any(key in keys for key in STATES):
+        return []
+    moves = Motion(whole).moves
+    still: list[int] = []
+    moving = 0
+    for episode, scan in whole.scans.items():
+        span = _span(scan, action)
+        if span is None or len(span) < 2 or scan.rows < whole.limits.frozen_min_frames:
+            continue
+        moving += bool(np.any(span > 0))
+        if not np.any(span) and not scan.features[action].all_zero and moves(episode, 0, scan.rows):
+            still.append(episode)
+    if not still or not moving:
+        return []
+    return [
+        Breach(
+            rule=rules.DEAD_ACTION,
+            lowered="warning",
+            episodes=tuple(sorted(still)),
+            feature=action,
+            expected="an action that changes",
+            found="one value in every frame",
+            message=f"{action} holds one value in every frame of episodes {listed(sorted(still))}, while the robot moves",
         )
     ]
 

@@ -18,7 +18,7 @@ from forebay.contracts.v1.episodes import EpisodeAccepted, Finding
 from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.registered_place import RegisteredRoot, describe_files, write_root
 from forebay.ingest.adapters.report_files import ReportFiles
-from forebay.ingest.domain.breach import printable
+from forebay.ingest.domain.breach import Breach, printable
 from forebay.ingest.domain.documents import Registration, Waivers, place
 from forebay.ingest.domain.evolve import episode_id
 from forebay.ingest.domain.place_uri import S3Place, parse_place
@@ -84,7 +84,7 @@ class Registrar:
         where = parse_place(wish.uri, wish.endpoint)
         with open_place(where, s3_settings()) as folder:
             report = inspect(folder, tell.stage, policy=policy).report
-            if not report.good:
+            if not report.good or _misread(report):
                 return _Answer(report, None, None)
             files = describe_files(folder, tell.counter("digests", report.bytes))
             source = {
@@ -101,6 +101,10 @@ class Registrar:
         findings = _worst(report)
         first = f": {findings[0].message}" if findings else ""
         text = f"{wish.uri} is judged {report.outcome!r}, only accepted datasets are registered{first}"
+        misread = _misread(report)
+        if report.good and misread:
+            findings = tuple(breach.finding() for breach in misread)
+            text = f"{wish.uri} would be misread where it lies: {findings[0].message}; upload it instead, or write it anew in order"
         return DatasetRegistrationFailed(
             registration=wish.id,
             dataset=wish.dataset,
@@ -168,6 +172,11 @@ def _episodes(wish: Registration, report: Report) -> list[dict[str, Any]]:
         }
         for episode in report.episodes
     ]
+
+
+def _misread(report: Report) -> list[Breach]:
+    """What versions mend, and a version that is the source itself cannot: readers take episodes and rows by their place."""
+    return [breach for breach in report.breaches if breach.by_place and breach.severity == "warning"][:_FINDINGS]
 
 
 def _worst(report: Report) -> tuple[Finding, ...]:

@@ -17,7 +17,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     part,
     text_at,
 )
-from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_event
+from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read_ended, read_event
 from forebay.scheduler_bridge.domain.kubernetes.subjects import is_mount_pod
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause, Message, finding
 
@@ -114,18 +114,9 @@ def fallen_mount(facts: Facts, pod: Object, lost: Seen) -> Seen | None:
             ended = part(status, "lastState", "terminated")
             if ended is None:
                 continue
-            code = ended.get("exitCode")
-            message = Message(
-                where="containerStatus",
-                reason=text_at(ended, "reason"),
-                text=text_at(ended, "message"),
-                exit_code=code if isinstance(code, int) else None,
-                object=f"mount pod {namespace_of(mount)}/{name_of(mount)}",
-            )
-            why = read(message, moment(text_at(ended, "finishedAt")))
-            said = (
-                f"{message.object}, which serves the claim {claim}, ended and was started again: {why.finding.sentence}"
-            )
+            about = f"mount pod {namespace_of(mount)}/{name_of(mount)}"
+            why = read_ended(ended, about)
+            said = f"{about}, which serves the claim {claim}, ended and was started again: {why.finding.sentence}"
             return Seen(
                 finding=finding(
                     Cause.VOLUME_MOUNT,
@@ -137,7 +128,7 @@ def fallen_mount(facts: Facts, pod: Object, lost: Seen) -> Seen | None:
                     weight=9,
                 ),
                 since=why.since,
-                evidence=(*lost.evidence, message),
+                evidence=(*lost.evidence, *why.evidence),
             )
     return None
 

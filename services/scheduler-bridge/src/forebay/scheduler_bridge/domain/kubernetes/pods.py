@@ -36,7 +36,7 @@ from forebay.scheduler_bridge.domain.kubernetes.placement import room, scarce
 from forebay.scheduler_bridge.domain.kubernetes.pod_node import ended_at, on_its_node
 from forebay.scheduler_bridge.domain.kubernetes.quantities import is_accelerator, show
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import OTHERS, dominant
-from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_event
+from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_ended, read_event
 from forebay.scheduler_bridge.domain.kubernetes.subjects import is_mount_pod
 from forebay.scheduler_bridge.domain.kubernetes.taints import named
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause, Message, finding
@@ -182,15 +182,8 @@ def _statuses(pod: Object) -> Iterator[tuple[bool, Object]]:
 
 
 def _terminated(state: Object, name: str, *, init: bool) -> Seen:
-    code = state.get("exitCode")
-    message = Message(
-        where="containerStatus",
-        reason=text_at(state, "reason"),
-        text=text_at(state, "message"),
-        exit_code=code if isinstance(code, int) else None,
-        object=f"container {name}",
-    )
-    seen = read(message, moment(text_at(state, "finishedAt")))
+    seen, code = read_ended(state, f"container {name}"), state.get("exitCode")
+    (message,) = seen.evidence
     said = f"{'init container' if init else 'container'} {name}: {seen.finding.sentence}"
     layer = Layer.PREFLIGHT if init and seen.finding.layer is Layer.PROCESS else seen.finding.layer
     if seen.finding.cause is Cause.OTHER and message.reason == "Error" and message.text and code not in (137, 143, 0):

@@ -51,3 +51,16 @@ def read_condition(condition: Object, about: str, *, where: str = "condition") -
         object=f"{about} {text_at(condition, 'type')}={status}",
     )
     return read(message, moment(condition.get("lastTransitionTime")))
+
+
+def read_ended(terminated: Object, about: str) -> Seen:
+    """What the end of a container means: its `terminated` state."""
+    code = terminated.get("exitCode")
+    message = Message(
+        where="containerStatus",
+        reason=text_at(terminated, "reason"),
+        text=text_at(terminated, "message"),
+        exit_code=code if isinstance(code, int) else None,
+        object=about,
+    )
+    return read(message, moment(text_at(terminated, "finishedAt")))

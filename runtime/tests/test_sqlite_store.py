@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -30,6 +31,25 @@ async def reopen(tmp_path: Path) -> AsyncIterator[OpenStore]:
 
 class TestSqliteStore(StoreSuite):
     """One file, several handles."""
+
+    async def test_finding_a_few_costs_no_more_among_many(self, reopen: OpenStore) -> None:
+        """The index is asked first, however many documents of the kind there are."""
+        store = await reopen()
+        assert await store.acquire("a", ttl_s=0)
+
+        async def quickest() -> float:
+            took = []
+            for _ in range(20):
+                began = time.perf_counter()
+                assert len(await store.find("thing", "colour", "red")) == 2
+                took.append(time.perf_counter() - began)
+            return min(took)
+
+        few = [put(f"red-{number}", colour="red") for number in range(2)]
+        await store.write(WriteBatch(puts=[*few, put("other", colour="blue")]))
+        among_few = await quickest()
+        await store.write(WriteBatch(puts=[put(f"{number}", colour=f"c{number // 2}") for number in range(20_000)]))
+        assert await quickest() < 20 * among_few
 
 
 class TestScratch:

@@ -41,6 +41,11 @@ SELECT asked.value, documents.key FROM json_each(?) asked CROSS JOIN documents
 WHERE documents.kind = ? AND documents.key > asked.value AND documents.key < asked.value || char(1114111)
 ORDER BY asked.id, documents.key
 """
+_FIND = """
+SELECT d.key, d.body FROM entries e CROSS JOIN documents d ON d.kind = e.kind AND d.key = e.key
+WHERE e.kind = ? AND e.field = ? AND e.value = ? ORDER BY e.key
+"""
+"""CROSS JOIN keeps SQLite from walking through every document of the kind and asking the index about each."""
 _SCRATCH = "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN IMMEDIATE;"
 _CACHE_KIB = 32 << 10
 """Room for the inner pages of a store of a million nodes, so that a look costs one read."""
@@ -176,11 +181,7 @@ class SqliteStore:
             keys = [key for (key,) in self._db.execute(look, (kind, field, value))]
             found = self._runs.get(kind, keys)
             return [(key, found[key]) for key in keys if key in found]
-        return self._db.execute(
-            "SELECT d.key, d.body FROM entries e JOIN documents d ON d.kind = e.kind AND d.key = e.key"
-            " WHERE e.kind = ? AND e.field = ? AND e.value = ? ORDER BY d.key",
-            (kind, field, value),
-        ).fetchall()
+        return self._db.execute(_FIND, (kind, field, value)).fetchall()
 
     async def page(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
         await self._settle()

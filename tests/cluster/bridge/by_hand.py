@@ -13,6 +13,8 @@ from typing import Any
 from forebay.testcluster import launch, objects, settings
 from forebay.testcluster.api import Api
 from forebay.testcluster.cluster import TestCluster
+from forebay.testcluster.errors import ClusterError
+from forebay.testcluster.work_folder import NODE_GRACE_S
 
 from tests.cluster import our_images
 from tests.cluster.queues import Queues
@@ -48,15 +50,23 @@ async def _many(requests: Iterable[Awaitable[Any]]) -> None:
 
 
 @asynccontextmanager
-async def any_cluster() -> AsyncIterator[TestCluster]:
-    """The one that runs in the work folder, else one of our own; with the image of our containers."""
+async def any_cluster(*, node_grace_s: int = NODE_GRACE_S) -> AsyncIterator[TestCluster]:
+    """The one that runs in the work folder, else one of our own.
+
+    Raises `ClusterError` when the one that runs takes silent nodes for lost sooner than asked.
+    """
     work = settings.load().testcluster_work
     joined = TestCluster.join(work)
-    if joined is not None:
-        yield joined
+    if joined is None:
+        async with TestCluster.start(work, node_grace_s=node_grace_s) as started:
+            yield started
         return
-    async with TestCluster.start(work) as started:
-        yield started
+    record = joined.folder.record()
+    if record is None or record.node_grace_s < node_grace_s:
+        msg = f"the cluster in {work} takes a node for lost sooner than {node_grace_s} s after its last word"
+        hint = f"end it (python -m forebay.testcluster down --work {work}): one that is patient is then started here"
+        raise ClusterError(msg, hint)
+    yield joined
 
 
 async def load_agent(cluster: TestCluster, folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.testcluster import build, launch, machine, settings
 from forebay.testcluster.errors import ClusterError
-from forebay.testcluster.work_folder import WorkFolder
+from forebay.testcluster.work_folder import NODE_GRACE_S, WorkFolder
 
 
 def _say(text: str) -> None:
@@ -36,6 +36,8 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--work", type=Path, help="work folder (default .forebay/testcluster)")
         if name == "up":
             command.add_argument("--gpus", type=_count, default=launch.DEFAULT_GPUS, help="fake GPUs of the node")
+            patience = f"seconds of silence before a node is taken for lost (default {NODE_GRACE_S})"
+            command.add_argument("--node-grace", type=_count, default=NODE_GRACE_S, metavar="SECONDS", help=patience)
         if name == "status":
             command.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -43,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        msg = f"{text!r} is not a number of GPUs: 0 or more"
+        msg = f"{text!r} is not a whole number, 0 or more"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
 
@@ -64,7 +66,7 @@ def _run(words: argparse.Namespace) -> int:
         case "up":
             folder = _folder(words.work)
             _say(f"starting the test cluster in {folder.root}")
-            record = launch.up(folder, gpus=words.gpus, say=_say)
+            record = launch.up(folder, gpus=words.gpus, node_grace_s=words.node_grace, say=_say)
             _say(f"up in {record.took_s} s; KUBECONFIG={folder.kubeconfig}")
         case "down":
             folder = _folder(words.work)

@@ -13,7 +13,7 @@ from forebay.testcluster import build, kueue, launch, namespace
 from forebay.testcluster.api import Api
 from forebay.testcluster.launch import Say
 from forebay.testcluster.servers import GPU
-from forebay.testcluster.work_folder import NODE, WorkFolder
+from forebay.testcluster.work_folder import NODE, NODE_GRACE_S, WorkFolder
 
 _POLL_S = 0.1
 
@@ -46,11 +46,20 @@ class TestCluster:
     @classmethod
     @asynccontextmanager
     async def start(
-        cls, work_folder: Path, *, gpus: int = launch.DEFAULT_GPUS, say: Say = _say
+        cls,
+        work_folder: Path,
+        *,
+        gpus: int = launch.DEFAULT_GPUS,
+        node_grace_s: int = NODE_GRACE_S,
+        say: Say = _say,
     ) -> AsyncIterator[TestCluster]:
-        """Start one, and take it down at the end, without a trace but its logs."""
+        """Start one, and take it down at the end, without a trace but its logs.
+
+        `node_grace_s`: seconds of silence before a node is taken for lost. With many nodes of
+        KWOK take minutes: it renews some tens of leases a second on a small machine.
+        """
         folder = WorkFolder(work_folder.absolute())
-        await asyncio.to_thread(launch.up, folder, gpus=gpus, say=say)
+        await asyncio.to_thread(launch.up, folder, gpus=gpus, node_grace_s=node_grace_s, say=say)
         try:
             yield cls(folder)
         finally:
@@ -77,7 +86,7 @@ class TestCluster:
         await asyncio.to_thread(namespace.start, self.folder, name, command)
 
     async def stop_kubelet(self) -> None:
-        """The node turns NotReady about 16 s later; its containers go on."""
+        """The node turns NotReady when the grace of the cluster (16 s) is over; its containers go on."""
         await self.stop_server("kubelet")
 
     async def start_kubelet(self) -> None:

@@ -27,7 +27,7 @@ from forebay.testcluster.errors import ClusterError, StepFailed
 from forebay.testcluster.kubectl import Kubectl
 from forebay.testcluster.network import Network
 from forebay.testcluster.servers import GPU, Servers
-from forebay.testcluster.work_folder import NODE, Record, WorkFolder
+from forebay.testcluster.work_folder import NODE, NODE_GRACE_S, Record, WorkFolder
 
 DEFAULT_GPUS = 4
 Say = Callable[[str], None]
@@ -43,7 +43,7 @@ def running(folder: WorkFolder) -> Record | None:
     return record if record is not None and record.ready and namespace.first_process(folder) is not None else None
 
 
-def up(folder: WorkFolder, *, gpus: int = DEFAULT_GPUS, say: Say) -> Record:
+def up(folder: WorkFolder, *, gpus: int = DEFAULT_GPUS, node_grace_s: int = NODE_GRACE_S, say: Say) -> Record:
     """Start a cluster in a folder where none runs, and wait until Kueue answers.
 
     Raises `CannotRun`, `ClusterError` or `StepFailed`; what was begun is then taken down, the logs stay.
@@ -56,7 +56,7 @@ def up(folder: WorkFolder, *, gpus: int = DEFAULT_GPUS, say: Say) -> Record:
     down(folder)
     began = time.monotonic()
     try:
-        record = _Start(folder, programs, gpus, say).run()
+        record = _Start(folder, programs, gpus, say, Record(node_grace_s=node_grace_s)).run()
     except BaseException:
         down(folder)
         raise
@@ -71,7 +71,7 @@ class _Start:
     programs: dict[str, Path]
     gpus: int
     say: Say
-    record: Record = field(default_factory=Record)
+    record: Record
 
     def run(self) -> Record:
         folder = self.folder
@@ -86,7 +86,7 @@ class _Start:
         certificates.make(folder, addresses)
         node_config.write(folder, addresses)
         set_gpus(folder, self.gpus)
-        servers = Servers(folder, addresses, self.programs)
+        servers = Servers(folder, addresses, self.programs, self.record.node_grace_s)
         self._control_plane(servers)
         self._node(servers)
         self._kueue()
@@ -214,7 +214,7 @@ def servers(folder: WorkFolder) -> Servers:
     if record is None or record.network < 0:
         msg = f"no cluster runs in {folder.root}"
         raise ClusterError(msg, f"start it: python -m forebay.testcluster up --work {folder.root}")
-    return Servers(folder, Network(record.network), build.wanted())
+    return Servers(folder, Network(record.network), build.wanted(), record.node_grace_s)
 
 
 def _ok(url: str) -> bool:

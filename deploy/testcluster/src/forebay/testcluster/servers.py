@@ -20,6 +20,8 @@ class Servers:
     network: Network
     programs: Mapping[str, Path]
     """Where each built program is."""
+    node_grace_s: int
+    """After how many seconds of silence a node is taken for lost."""
 
     def _program(self, name: str) -> str:
         return str(self.programs[name])
@@ -86,7 +88,8 @@ class Servers:
             f"--root-ca-file={self._certificate('ca.crt')}",
             f"--service-account-private-key-file={self._certificate('accounts.key')}",
             "--node-monitor-period=1s",
-            "--node-monitor-grace-period=16s",
+            f"--node-monitor-grace-period={self.node_grace_s}s",
+            f"--node-startup-grace-period={max(60, self.node_grace_s)}s",
             "--kube-api-qps=200",
             "--kube-api-burst=400",
             "--profiling=false",
@@ -141,7 +144,7 @@ class Servers:
             f"--kubeconfig={self.folder.kubeconfig}",
             f"--config={self.programs['kwok-stages']}",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-            # Renewed after a quarter of it. Without leases a node goes unheard longer than --node-monitor-grace-period, is
-            # taken for lost, and comes back, for ever.
-            "--node-lease-duration-seconds=40",
+            # Renewed after a quarter of it. Without leases a node goes unheard longer than the grace, is taken for lost,
+            # and comes back, for ever.
+            f"--node-lease-duration-seconds={self.node_grace_s * 5 // 2}",
         ]

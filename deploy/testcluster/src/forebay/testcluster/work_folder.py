@@ -16,6 +16,8 @@ from forebay.testcluster.errors import ClusterError
 from forebay.testcluster.settings import LONGEST_PATH
 
 NODE = "forebay-node"
+NODE_GRACE_S = 16
+"""After how many seconds of silence a node is taken for lost, unless a cluster is started with another number."""
 
 
 @dataclass(slots=True)
@@ -26,6 +28,7 @@ class Record:
     """The N of its addresses 10.87.N.0/24 (pods, node) and 10.88.N.0/24 (services)."""
     made_folders: list[str] = field(default_factory=list)
     """Mount points outside the folder that were not there before; taken away again."""
+    node_grace_s: int = NODE_GRACE_S
     ready: bool = False
     took_s: float = 0.0
 

@@ -81,10 +81,12 @@ class Bench:
         self.writes: list[float] = []
 
     async def run(self, count: int) -> list[str]:
-        """The jobs, each released when the one before it was pending."""
+        """The jobs, each released when the one before it was pending; so are their twins, so that both find Kueue at rest."""
         jobs = await self._at_once([lambda n=n: self._prepare(n) for n in range(count)])  # type: ignore[misc]
         for number, job in enumerate(jobs):
-            self.writes.append(await self._write(f"twin-{number}"))
+            twin = f"twin-{number}"
+            self.writes.append(await self._write(twin))
+            await self._watched.until(lambda twin=twin: self._watched.is_pending(twin))  # type: ignore[misc]
             await self._bridge.ready(job)
             await self._watched.until(lambda job=job: self._watched.is_pending(job))  # type: ignore[misc]
             if number % 50 == 49:
@@ -157,11 +159,15 @@ async def bench(count: int, folder: Path) -> list[Figure]:
         lags = await verdict_lags(bridge.client, watched.at)
     # From the bus's word that the last condition holds to the bare watch that shows the gate open.
     gates, writes = _ms([watched.opened_at[job] - lags.warm[f"plan-{job}"] for job in jobs]), _ms(run.writes)
+    decisions = _ms([lags.opened[job] - lags.warm[f"plan-{job}"] for job in jobs])
     verdicts = _ms(lags.seconds)
     by_hand = f"the same patch of {count} Jobs like them by hand, until the same bare watch shows it"
     sys.stderr.write(f"{len(gates)} gates, {len(verdicts)} verdicts of objects, {lags.events} events in the log\n")
     beyond = percentile(gates, 0.99) - percentile(writes, 0.99)
+    whole = "the gate release of which it is a part"
     return [
+        _figure("gate-decision-p50", percentile(decisions, 0.5), whole, percentile(gates, 0.5)),
+        _figure("gate-decision-p99", percentile(decisions, 0.99), whole, percentile(gates, 0.99)),
         _figure("gate-release-p50", percentile(gates, 0.5), by_hand, percentile(writes, 0.5)),
         _figure("gate-release-p99", percentile(gates, 0.99), by_hand, percentile(writes, 0.99)),
         _figure("gate-release-p99-beyond-the-write", beyond, "its p99 by hand", percentile(writes, 0.99)),

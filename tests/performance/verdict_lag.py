@@ -28,6 +28,8 @@ class Lags:
     events: int = 0
     warm: dict[str, float] = field(default_factory=dict)
     """Plan -> when the bus had stored that its data is ready."""
+    opened: dict[str, float] = field(default_factory=dict)
+    """Job -> when the bus had stored that its gate may open."""
 
 
 async def verdict_lags(client: Client, seen: Mapping[Version, float]) -> Lags:
@@ -47,6 +49,8 @@ async def verdict_lags(client: Client, seen: Mapping[Version, float]) -> Lags:
                     lags.fact_seconds.append(recorded.stored_at.timestamp() - began)
             if isinstance(body, CacheReady):
                 lags.warm[body.plan] = recorded.stored_at.timestamp()
+            if isinstance(body, jobs.JobGateOpened):
+                lags.opened[body.job] = recorded.stored_at.timestamp()
             if isinstance(body, jobs.VerdictChanged):
                 cause = event.causation or ""
                 while cause and cause not in versions:

@@ -93,7 +93,7 @@ async def drain(engine: Engine, log: toy.MemoryLog) -> None:
                 log.raw(entry.subject, entry.headers, entry.body)
         await engine.fold(log.messages)
         for record in list(engine.work.values()):
-            await engine.work_done(record, [toy.tagged("lab", record.payload["dataset"], record.item)])
+            await engine.work_done([record], [toy.tagged("lab", record.payload["dataset"], record.item)])
         if not engine.outbox.entries() and not engine.work:
             return
     pytest.fail("the outbox never empties")
@@ -265,7 +265,7 @@ async def test_work_is_parked_after_its_last_try_and_can_be_opened_again(tmp_pat
     engine, _ = await start(tmp_path)
     await engine.fold(log.messages)
     for _ in range(MAX_WORK_FAILURES):
-        await engine.work_again(engine.work["tag/u1"], at=0, reason="disk full", failed=True)
+        await engine.work_again([engine.work["tag/u1"]], at=0, reason="disk full", failed=True)
     assert engine.work == {}
     assert b"disk full" in engine.outbox.entries()[-1].body
     await engine.retry_work("tag/u1")

@@ -42,7 +42,7 @@ async def test_redelivered_while_it_runs(tmp_path: Path) -> None:
     for _ in range(2):
         await engine.fold([again(message) for message in messages])
         assert the_work(engine) == running
-    await engine.work_done(running, [toy.tagged("lab", "pick", "u-7")])
+    await engine.work_done([running], [toy.tagged("lab", "pick", "u-7")])
     await engine.fold([again(message) for message in messages])
     assert not engine.work
     await drain(engine, log)
@@ -55,7 +55,7 @@ async def test_sent_twice(tmp_path: Path) -> None:
     engine, store = await start(tmp_path)
     log = toy.MemoryLog()
     await engine.fold(log.store(toy.started("u-7"), toy.finished("u-7")))
-    await engine.work_done(the_work(engine), [toy.tagged("lab", "pick", "u-7")])
+    await engine.work_done([the_work(engine)], [toy.tagged("lab", "pick", "u-7")])
     await drain(engine, log)
     await engine.fold(log.store(toy.finished("u-7")))
     assert not engine.work
@@ -72,10 +72,10 @@ async def test_two_workers_for_one_item(tmp_path: Path) -> None:
     second, second_store = await start(tmp_path, owner="second", ttl_s=60)
     assert the_work(second) == slow
     with pytest.raises(FencedError):
-        await first.work_done(slow, [toy.tagged("lab", "pick", "u-7")])
+        await first.work_done([slow], [toy.tagged("lab", "pick", "u-7")])
     with pytest.raises(FencedError):
         await first.work_emits(slow, [toy.tagged("lab", "pick", "u-7")])
-    await second.work_done(the_work(second), [toy.tagged("lab", "pick", "u-7")])
+    await second.work_done([the_work(second)], [toy.tagged("lab", "pick", "u-7")])
     await drain(second, log)
     assert told(second, log) == 1
     for store in (first_store, second_store):
@@ -89,7 +89,7 @@ async def test_both_said_it(tmp_path: Path) -> None:
     await first.fold(log.store(toy.started("u-7"), toy.finished("u-7")))
     await first.work_emits(the_work(first), [toy.tagged("lab", "pick", "u-7")])
     second, second_store = await start(tmp_path, owner="second", ttl_s=60)
-    await second.work_done(the_work(second), [toy.tagged("lab", "pick", "u-7")])
+    await second.work_done([the_work(second)], [toy.tagged("lab", "pick", "u-7")])
     await drain(second, log)
     assert told(second, log) == 1
     for store in (first_store, second_store):

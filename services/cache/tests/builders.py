@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,8 @@ from forebay.contracts.v1.cache import (
 from forebay.contracts.v1.datasets import LeaseGranted, LeaseReleased, PinnedInput
 from forebay.runtime.documents import Document
 from forebay.runtime.machine import Action, Emit, NothingPending
-from forebay.runtime.state import MemoryState
+from forebay.runtime.state import MemoryState, State
+from forebay.runtime.work import T
 
 D = TypeVar("D", bound=Document)
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -98,6 +99,9 @@ class Context:
     async def get(self, kind: type[D], key: str) -> D | None:
         self.looks += 1
         return self.log.state.get(kind, key)
+
+    async def read(self, question: Callable[[State], T]) -> T:
+        return question(self.log.state)
 
 
 def pinned(root: Path | str = "/pool/v1", **changes: Any) -> PinnedInput:

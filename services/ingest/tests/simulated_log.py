@@ -6,7 +6,7 @@ and folded in turn. Work is kept until a test runs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -21,8 +21,8 @@ from forebay.ingest.domain.documents import DOCUMENTS, Lease, place
 from forebay.ingest.domain.evolve import READS, evolve
 from forebay.runtime.documents import D
 from forebay.runtime.machine import Action, Emit, NothingPending, Outcome, Request, Work
-from forebay.runtime.state import MemoryState
-from forebay.runtime.work import Worker, WorkItem
+from forebay.runtime.state import MemoryState, State
+from forebay.runtime.work import T, Worker, WorkItem
 
 PROJECT = "arm-lab"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -119,3 +119,6 @@ class Context:
 
     async def get(self, kind: type[D], key: str) -> D | None:
         return self.state.get(kind, key)
+
+    async def read(self, question: Callable[[State], T]) -> T:
+        return question(self.state)

@@ -18,7 +18,8 @@ from forebay.registry.domain.safetensors_header import MAX_HEADER_BYTES, HeaderE
 from forebay.registry.workers.verify_checkpoint import CheckpointVerifier, Verdict, tensors_in, verify
 from forebay.runtime.documents import D
 from forebay.runtime.machine import Emit
-from forebay.runtime.work import WorkItem
+from forebay.runtime.state import State
+from forebay.runtime.work import T, WorkItem
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
@@ -319,6 +320,9 @@ class _NoContext:
 
     async def get(self, kind: type[D], key: str) -> D | None:
         raise AssertionError(kind, key)
+
+    async def read(self, question: Callable[[State], T]) -> T:
+        raise AssertionError(question)
 
 
 class TestWorker:

@@ -17,7 +17,8 @@ from forebay.contracts.v1 import jobs
 from forebay.runtime.documents import D
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
-from forebay.runtime.work import WorkItem
+from forebay.runtime.state import State
+from forebay.runtime.work import T, WorkItem
 from forebay.scheduler_bridge.workers.attempt import AttemptWorker, Pace
 
 from .processes import backend, plan, python
@@ -43,6 +44,9 @@ class Context:
 
     async def get(self, kind: type[D], key: str) -> D | None:
         return self.world.state.get(kind, key)
+
+    async def read(self, question: Callable[[State], T]) -> T:
+        return question(self.world.state)
 
 
 class Bench:

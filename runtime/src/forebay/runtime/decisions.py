@@ -22,6 +22,7 @@ from forebay.runtime import telemetry
 from forebay.runtime.batch import Batch
 from forebay.runtime.documents import Document, decode_document
 from forebay.runtime.machine import Action, Deadline, Emit, Service, Work, event_of
+from forebay.runtime.open_work import OpenWork
 from forebay.runtime.outbox import Outbox, identity_key
 from forebay.runtime.records import SEEN, DeadlineRecord, OutboxEntry, ParkedMessage, WorkRecord
 from forebay.runtime.stores.port import Store
@@ -57,7 +58,7 @@ class Decisions:
         self._service = service
         self.store = store
         self.outbox = Outbox()
-        self.work: dict[str, WorkRecord] = {}
+        self.work = OpenWork()
         self.deadlines: dict[str, DeadlineRecord] = {}
         self.parked: set[int] = set()
 
@@ -66,8 +67,7 @@ class Decisions:
         self.outbox = Outbox()
         self.outbox.restore(await self._all(OutboxEntry))
         found = await self.store.find(WorkRecord.kind, "state", "open")
-        records = [decode_document(WorkRecord, body) for _, body in found]
-        self.work = {record.key: record for record in sorted(records, key=lambda record: record.asked_at)}
+        self.work = OpenWork(decode_document(WorkRecord, body) for _, body in found)
         self.deadlines = {record.key: record for record in await self._all(DeadlineRecord)}
         self.parked = {record.seq for record in await self._all(ParkedMessage)}
 
@@ -120,22 +120,23 @@ class Decisions:
             payload=work.payload,
             not_before=work.not_before.timestamp() if work.not_before else 0.0,
             asked_at=time.time(),
+            group=work.group,
             causation=origin.causation,
             correlation=origin.correlation,
             traceparent=origin.traceparent,
         )
-        if record.key in self.work:
+        if record.key in self.work.by_key:
             return
         if not work.again and await self.store.get(WorkRecord.kind, [record.key]):
             return
         self.open_work(batch, record)
 
     def open_work(self, batch: Batch, record: WorkRecord) -> None:
-        self.work[record.key] = record
+        self.work.put(record)
         batch.put(record)
 
     def close_work(self, batch: Batch, record: WorkRecord) -> None:
-        self.work.pop(record.key, None)
+        self.work.remove(record)
         batch.put(record)
 
     def _keep_deadline(self, batch: Batch, deadline: Deadline) -> None:

@@ -88,7 +88,7 @@ class Engine:
     @property
     def work(self) -> dict[str, WorkRecord]:
         """Open work by key."""
-        return self.decisions.work
+        return self.decisions.work.by_key
 
     @property
     def deadlines(self) -> dict[str, DeadlineRecord]:
@@ -319,29 +319,34 @@ class Engine:
             await self.decisions.accept(batch, emits, Origin.of_work(record))
             await self._write(batch, None)
 
-    async def work_done(self, record: WorkRecord, emits: Iterable[Emit]) -> None:
-        """The result of a piece of work and its end, in one write."""
+    async def work_done(self, records: Sequence[WorkRecord], emits: Iterable[Emit]) -> None:
+        """The result of one run and the end of the work that it did, in one write."""
         async with self._turn() as batch:
-            await self.decisions.accept(batch, emits, Origin.of_work(record))
-            done = msgspec.structs.replace(record, state="done", tries=record.tries + 1, last_error=None)
-            self.decisions.close_work(batch, done)
+            await self.decisions.accept(batch, emits, Origin.of_work(records[0]))
+            for record in records:
+                done = msgspec.structs.replace(record, state="done", tries=record.tries + 1, last_error=None)
+                self.decisions.close_work(batch, done)
             await self._write(batch, None)
 
-    async def work_again(self, record: WorkRecord, *, at: float, reason: str, failed: bool) -> None:
-        """Run a piece of work later; after too many failures it is parked, with a dead letter."""
-        failures = record.failures + (1 if failed else 0)
-        later = msgspec.structs.replace(
-            record, tries=record.tries + 1, failures=failures, not_before=at, last_error=reason
-        )
+    async def work_again(self, records: Sequence[WorkRecord], *, at: float, reason: str, failed: bool) -> None:
+        """Do the work of one run later; what has failed too often is parked, with a dead letter."""
         async with self._turn() as batch:
-            if failures < MAX_WORK_FAILURES:
-                self.decisions.open_work(batch, later)
-            else:
-                self.decisions.close_work(batch, msgspec.structs.replace(later, state="parked"))
-                telemetry.PARKED.labels(self.service.name, "work").inc()
-                letter = {"what": "work", "work": record.key, "cause": reason, "payload": record.payload}
-                self.decisions.dead_letter(batch, name=record.key, letter=letter)
+            for record in records:
+                failures = record.failures + (1 if failed else 0)
+                later = msgspec.structs.replace(
+                    record, tries=record.tries + 1, failures=failures, not_before=at, last_error=reason
+                )
+                if failures < MAX_WORK_FAILURES:
+                    self.decisions.open_work(batch, later)
+                else:
+                    self._park_work(batch, later)
             await self._write(batch, None)
+
+    def _park_work(self, batch: Batch, record: WorkRecord) -> None:
+        self.decisions.close_work(batch, msgspec.structs.replace(record, state="parked"))
+        telemetry.PARKED.labels(self.service.name, "work").inc()
+        letter = {"what": "work", "work": record.key, "cause": record.last_error, "payload": record.payload}
+        self.decisions.dead_letter(batch, name=record.key, letter=letter)
 
     async def retry_work(self, key: str) -> None:
         """Open a parked piece of work again."""

@@ -46,6 +46,8 @@ class Work:
     """Run it once more even though it has finished before."""
     not_before: datetime | None = None
     """What is not urgent may wait for what else is to come."""
+    group: str | None = None
+    """Items of a kind and group run one at a time, and when one is due its run does all of them that are open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

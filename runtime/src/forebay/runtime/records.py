@@ -49,6 +49,7 @@ class WorkRecord(Document, frozen=True, kw_only=True):
     """Seconds since the epoch; pauses are no decisions, so the wall clock will do."""
     asked_at: float = 0.0
     """Oldest first, also after a crash: else what has a late name would never have its turn."""
+    group: str | None = None
     last_error: str | None = None
     causation: str | None = None
     correlation: str | None = None
@@ -57,6 +58,11 @@ class WorkRecord(Document, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return f"{self.work}/{self.item}"
+
+    @property
+    def lane(self) -> str:
+        """What runs one at a time: its group, or itself alone."""
+        return self.group or self.item
 
 
 class DeadlineRecord(Document, frozen=True, kw_only=True):

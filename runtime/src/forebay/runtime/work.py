@@ -6,17 +6,20 @@ process runs it again, so a worker must be idempotent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from forebay.runtime.documents import D
 from forebay.runtime.machine import Emit
+from forebay.runtime.state import State
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkItem:
-    """One piece of long work, as `decide` asked for it."""
+    """One piece of long work as `decide` asked for it, or all pieces of a group: then `payload` has what any of them has."""
 
     kind: str
     key: str
@@ -39,6 +42,10 @@ class WorkContext(Protocol):
 
     async def get(self, kind: type[D], key: str) -> D | None:
         """Read one document of the own service as it is now."""
+        ...
+
+    async def read(self, question: Callable[[State], T]) -> T:
+        """The answer of a pure function of the state: several documents as they were at one moment."""
         ...
 
 

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from forebay.contracts.v1.models import DeadlinePassed
 from forebay.runtime import telemetry
@@ -19,9 +19,11 @@ from forebay.runtime.engine import Engine
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.records import WorkRecord
+from forebay.runtime.state import State
 from forebay.runtime.work import Worker, WorkItem
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 TICK_S = 0.25
 DEFAULT_CONCURRENCY = 2
 _PROGRESS_EVERY_S = 0.2
@@ -59,16 +61,20 @@ class _Context:
     async def get(self, kind: type[D], key: str) -> D | None:
         return await self._engine.document(kind, key)
 
+    async def read(self, question: Callable[[State], T]) -> T:
+        return await self._engine.read(question)
+
 
 class Workshop:
-    """Runs one engine's work, at most `concurrency[kind]` items of a kind at once."""
+    """Runs one engine's work, at most `concurrency[kind]` runs of a kind at once."""
 
     def __init__(self, engine: Engine, bus: Bus, workers: Mapping[str, Worker], concurrency: Mapping[str, int]) -> None:
         self._engine = engine
         self._bus = bus
         self._workers = workers
         self._concurrency = concurrency
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, dict[str, asyncio.Task[None]]] = {}
+        """By kind and lane."""
         self._complained: set[str] = set()
 
     async def run(self) -> None:
@@ -83,54 +89,59 @@ class Workshop:
                     async with asyncio.timeout(TICK_S):
                         await self._engine.to_work.wait()
         finally:
-            for task in self._running.values():
+            tasks = [task for running in self._running.values() for task in running.values()]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start_due(self) -> None:
-        """As many as there is room for, oldest first; with thousands open nobody looks farther than that."""
-        busy = Counter(key.partition("/")[0] for key in self._running)
-        free = {kind: self._concurrency.get(kind, DEFAULT_CONCURRENCY) - busy[kind] for kind in self._workers}
-        now = time.time()
-        for record in list(self._engine.work.values()):
-            room = free.get(record.work)
-            if room is None and record.work not in self._complained:
-                self._complained.add(record.work)
-                _log.error("no worker does %r; its items stay open", record.work)
-            if room and record.not_before <= now and record.key not in self._running:
-                free[record.work] = room - 1
-                self._start(record)
-            elif room == 0 and not any(free.values()):
-                return
+        """As many runs as there is room for, the longest wait first; with thousands open nobody looks farther than that."""
+        for kind in self._engine.decisions.work.kinds():
+            if kind not in self._workers:
+                self._complain(kind)
+                continue
+            running = self._running.setdefault(kind, {})
+            room = self._concurrency.get(kind, DEFAULT_CONCURRENCY) - len(running)
+            if room > 0:
+                due = self._engine.decisions.work.due(kind, time.time())
+                free = ((lane, records) for lane, records in due if lane not in running)
+                for lane, records in list(islice(free, room)):
+                    self._start(kind, lane, records)
 
-    def _start(self, record: WorkRecord) -> None:
-        task = asyncio.ensure_future(self._work(record))
-        self._running[record.key] = task
-        task.add_done_callback(lambda _: self._ended(record.key))
+    def _complain(self, kind: str) -> None:
+        if kind not in self._complained:
+            self._complained.add(kind)
+            _log.error("no worker does %r; its items stay open", kind)
 
-    def _ended(self, key: str) -> None:
-        self._running.pop(key, None)
+    def _start(self, kind: str, lane: str, records: Sequence[WorkRecord]) -> None:
+        task = asyncio.ensure_future(self._work(records))
+        self._running[kind][lane] = task
+        task.add_done_callback(lambda _: self._ended(kind, lane))
+
+    def _ended(self, kind: str, lane: str) -> None:
+        self._running[kind].pop(lane, None)
         self._engine.to_work.set()
 
-    async def _work(self, record: WorkRecord) -> None:
-        item = WorkItem(
-            kind=record.work, key=record.item, project=record.project, payload=record.payload, tries=record.tries
-        )
+    async def _work(self, records: Sequence[WorkRecord]) -> None:
+        record = records[0]
+        payload = {name: value for one in records for name, value in one.payload.items()}
+        tries, failures = max(one.tries for one in records), max(one.failures for one in records)
+        item = WorkItem(kind=record.work, key=record.item, project=record.project, payload=payload, tries=tries)
         started = time.monotonic()
         outcome = "done"
         try:
             with telemetry.span(f"work {record.work}", parent=record.traceparent):
                 emits = await self._workers[record.work](item, _Context(self._engine, self._bus, record))
-            await self._engine.work_done(record, emits)
+            await self._engine.work_done(records, emits)
         except RetryLater as later:
             outcome = "later"
-            await self._engine.work_again(record, at=time.time() + later.delay_s, reason=later.reason, failed=False)
+            await self._engine.work_again(records, at=time.time() + later.delay_s, reason=later.reason, failed=False)
         except Exception as error:  # noqa: BLE001 a worker's failure is retried, then parked
             outcome = "failed"
             reason = f"{type(error).__name__}: {error}"
-            _log.exception("work %s failed (%d. time)", record.key, record.failures + 1)
-            pause = min(2.0**record.failures, 60.0)
-            await self._engine.work_again(record, at=time.time() + pause, reason=reason, failed=True)
+            _log.exception("work %s failed (%d. time)", record.key, failures + 1)
+            pause = min(2.0**failures, 60.0)
+            await self._engine.work_again(records, at=time.time() + pause, reason=reason, failed=True)
         finally:
             telemetry.WORKED.labels(self._engine.service.name, record.work, outcome).observe(time.monotonic() - started)
 

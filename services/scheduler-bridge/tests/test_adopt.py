@@ -16,6 +16,7 @@ from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put
 from forebay.scheduler_bridge.app import definition
 from forebay.scheduler_bridge.domain import pod_layout as layout
 from forebay.scheduler_bridge.domain.adopt import NOBODY, adoption_of, submission
+from forebay.scheduler_bridge.domain.cluster.decide import RECONCILE, SENTENCE
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier
 from forebay.scheduler_bridge.domain.cluster.moves import moves
 from forebay.scheduler_bridge.domain.instrument import instrument
@@ -120,7 +121,7 @@ async def test_it_becomes_a_job_of_whoever_applied_it() -> None:
     carrier = world.state.get(Carrier, f"arm-lab/{JOB}")
     assert carrier is not None
     assert carrier.uid == "u-1", "the object exists, so none is ever made"
-    assert {item.kind for item in world.work} == {"reconcile"}
+    assert {item.kind for item in world.work} == {RECONCILE, SENTENCE}
     answer = why(world, "by-hand")
     assert (answer["job"], answer["state"]) == (JOB, "QUEUED")
     assert answer["queued_for"] in {"data", "not-evaluated-yet"}
@@ -220,8 +221,8 @@ async def test_what_came_past_the_webhook_is_said_to() -> None:
     verdict = why(world, job)["verdict"]
     assert "while Forebay's webhook was away" in verdict["message"]
     assert "apply it again" in verdict["next_action"]
-    (move,) = moves(world.job(job), past_the_webhook(), None, pod_annotations={})
-    assert list(move.patch["metadata"]["annotations"]) == ["forebay.dev/why"]
+    assert list(moves(world.job(job), past_the_webhook(), None, pod_annotations={})) == []
+    assert {item.kind for item in world.work} == {SENTENCE}
     owner = [{"kind": "Job", "name": "by-hand", "uid": "abcdef12-3456"}]
     admitted = workload("by-hand", condition("QuotaReserved"), condition("Admitted", lastTransitionTime=world.stamp(1)))
     running_pod = pod("by-hand", "p1", world.stamp(5), node="n1", **running(world.stamp(1)))

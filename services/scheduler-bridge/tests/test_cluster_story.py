@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from forebay.contracts.v1 import jobs
 from forebay.runtime.machine import Work
+from forebay.scheduler_bridge.domain.cluster.decide import RECONCILE, SENTENCE
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier
 from forebay.scheduler_bridge.domain.cluster.facts import unseen
 
@@ -38,7 +39,7 @@ def test_job_runs_to_its_end() -> None:
     """Admission, pod, running and completion become one attempt, and the job succeeds with it."""
     world = Cluster()
     job = submitted(world)
-    assert {item.kind for item in world.work} == {"reconcile"}
+    assert {item.kind for item in world.work} == {RECONCILE, SENTENCE}
     assert world.job(job).state == "QUEUED"
     admitted(world, job)
     made = started(world, job)

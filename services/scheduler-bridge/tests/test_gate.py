@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from forebay.scheduler_bridge.domain import pod_layout as layout
+from forebay.scheduler_bridge.domain.cluster.moves import GateKind, to_make, with_gate
+from forebay.scheduler_bridge.domain.cluster.objects import WHY
+from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.gate import opening
 from forebay.scheduler_bridge.domain.job_identity import Reply, Step, Wanted, after_create, after_look
 from forebay.scheduler_bridge.domain.manifest import pod_annotations, render
+from forebay.scheduler_bridge.domain.merge_patch import merged
 
 from .cluster_jobs import pin, site, submission
 
@@ -24,19 +30,6 @@ def stored(**changes: Any) -> dict[str, Any]:
 def wanted(uid: str | None = None) -> Wanted:
     digest = stored()["metadata"]["annotations"][layout.SPEC_DIGEST]
     return Wanted(name="pick-1", project="arm-lab", job="pick-1", spec_sha256=digest, uid=uid)
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merged(found.get(key), value)
-    return found
 
 
 class TestGate:
@@ -91,6 +84,55 @@ class TestGate:
         second = opening(again, {}, ["gpu-3"])
         assert second is not None
         assert len(second["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][field]) == 2
+
+
+SAID = {"message": "waiting for data", "next_action": "warm it"}
+
+
+def on_record(gate: str, verdict: dict[str, Any] | None = None) -> Job:
+    return Job(
+        project="arm-lab",
+        id="pick-1",
+        name="pick",
+        run=1,
+        spec={},
+        spec_sha256="",
+        submitted_by="alice",
+        submitted_at=datetime(2026, 11, 30, tzinfo=UTC),
+        submitted_event="e-1",
+        gate=gate,
+        verdict=verdict,
+    )
+
+
+class TestMaking:
+    """A Job is made behind the gate that the cluster honours, unless its data is ready by then."""
+
+    @pytest.mark.parametrize("kind", ["annotation", "label", "suspend"])
+    def test_what_is_not_ready_is_made_behind_its_gate(self, kind: GateKind) -> None:
+        """With the sentence that says why, so that nobody has to write it a moment later."""
+        (item,) = render(submission(), [], site())
+        made = to_make(item, kind, on_record("shut", SAID))
+        assert made["metadata"]["annotations"].pop(WHY) == "waiting for data. Next: warm it"
+        assert made == with_gate(item, kind)
+        assert opening(made, {}) is not None
+
+    @pytest.mark.parametrize(
+        ("kind", "queue", "suspended"),
+        [("annotation", "team-a", True), ("label", "team-a", True), ("suspend", None, False)],
+    )
+    def test_what_is_ready_is_made_without_one(self, kind: GateKind, queue: str | None, *, suspended: bool) -> None:
+        """Kueue finds its queue's name and no gate; without Kueue it just runs. Warm nodes are preferred at once."""
+        (item,) = render(submission(), [pin()], site())
+        made = to_make(item, kind, on_record("open", SAID), ["gpu-1"])
+        assert made["metadata"]["labels"].get(layout.KUEUE_QUEUE) == queue
+        assert made["spec"]["suspend"] is suspended
+        assert opening(made, {}) is None
+        assert {layout.KUEUE_GATED_BY, WHY}.isdisjoint(made["metadata"]["annotations"])
+        template, rendered = made["spec"]["template"], item["spec"]["template"]
+        assert template["metadata"] == rendered["metadata"]
+        assert "gpu-1" in json.dumps(template["spec"].pop("affinity"))
+        assert template["spec"] == rendered["spec"]
 
 
 class TestIdentity:

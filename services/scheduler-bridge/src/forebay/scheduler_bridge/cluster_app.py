@@ -18,17 +18,19 @@ from forebay.scheduler_bridge.adapters.queue_positions import QueuePositions
 from forebay.scheduler_bridge.adapters.user_jwt import Issuer
 from forebay.scheduler_bridge.app import definition
 from forebay.scheduler_bridge.domain.adopt import adoption_of
-from forebay.scheduler_bridge.domain.cluster.decide import EVICT, RECONCILE, ClusterBridge
+from forebay.scheduler_bridge.domain.cluster.decide import EVICT, RECONCILE, SENTENCE, ClusterBridge
 from forebay.scheduler_bridge.domain.cluster.objects import PENDING, Collection
 from forebay.scheduler_bridge.domain.cluster.rules import CLUSTER_RULES
 from forebay.scheduler_bridge.domain.manifest import Site
 from forebay.scheduler_bridge.domain.pod_parts import AgentImage
 from forebay.scheduler_bridge.errors import ProjectFilesError
 from forebay.scheduler_bridge.settings import BridgeSettings
+from forebay.scheduler_bridge.workers import write_sentence
 from forebay.scheduler_bridge.workers.admit import Doorkeeper
 from forebay.scheduler_bridge.workers.evict_pod import PodEvictor
 from forebay.scheduler_bridge.workers.observe import Observer, Watcher
 from forebay.scheduler_bridge.workers.reconcile import Reconciler
+from forebay.scheduler_bridge.workers.write_sentence import SentenceWriter
 
 
 async def run_on_cluster(settings: BridgeSettings) -> None:
@@ -57,8 +59,13 @@ async def run_on_cluster(settings: BridgeSettings) -> None:
             {
                 RECONCILE: Reconciler(api, sites, gates, observer.latest),
                 EVICT: PodEvictor(api),
+                SENTENCE: SentenceWriter(api),
             },
-            concurrency={RECONCILE: settings.cluster_concurrency, EVICT: settings.cluster_concurrency},
+            concurrency={
+                RECONCILE: settings.cluster_concurrency,
+                EVICT: settings.cluster_concurrency,
+                SENTENCE: write_sentence.AT_ONCE,
+            },
             companions=companions,
         )
 

@@ -19,7 +19,7 @@ MAX_NODES = 50
 
 
 def opening(job: Mapping[str, Any], pod_annotations: Mapping[str, str], warm_nodes: Sequence[str] = ()) -> Json | None:
-    """The merge patch that opens the gate of a Job as it was read; None: it is open.
+    """The merge patch that opens the gate of a Job as it was read, or as it is to be made; None: it is open.
 
     It carries the resourceVersion, so a Job that changed meanwhile answers 409 and is read again.
     """
@@ -29,7 +29,8 @@ def opening(job: Mapping[str, Any], pod_annotations: Mapping[str, str], warm_nod
     gates = gates_of(metadata)
     if GATE not in gates if kueue else not spec.get("suspend"):
         return None
-    patch: Json = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": {}}
+    version = metadata.get("resourceVersion")
+    patch: Json = {"metadata": {"resourceVersion": version} if version else {}, "spec": {}}
     if kept_off:
         patch["metadata"]["labels"] = {KUEUE_QUEUE: kept_off}
     elif kueue:

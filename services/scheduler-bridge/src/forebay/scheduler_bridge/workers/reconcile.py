@@ -2,26 +2,27 @@
 
 Level-triggered: what is there decides, so a run may be cut off at any line and
 repeated. What the watch showed last is taken first, without a request: whatever is
-changed names the version it was seen in, and a refusal makes us look. A Job is made once; after an answer that says nothing, we look, adopt what
-is ours and never make a second one.
+changed names the version it was seen in, and a refusal makes us look. A Job is made
+once; after an answer that says nothing, we look, adopt what is ours and never make a
+second one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
 
 from forebay.contracts.v1.datasets import PinnedInput
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
+from forebay.runtime.state import State
 from forebay.runtime.work import WorkContext, WorkItem
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
 from forebay.scheduler_bridge.domain.cluster.facts import said_of
-from forebay.scheduler_bridge.domain.cluster.moves import HELD_BY, GateKind, Move, moves, with_gate
+from forebay.scheduler_bridge.domain.cluster.moves import HELD_BY, NOT_HELD, GateKind, Move, moves, to_make
 from forebay.scheduler_bridge.domain.cluster.objects import KUEUE, Json
 from forebay.scheduler_bridge.domain.documents import Job, Plan, place
 from forebay.scheduler_bridge.domain.gate import opening
@@ -60,7 +61,8 @@ class Reconciler:
         self._sites = sites
         self._gates = gates
         self._latest = latest
-        self._turns: WeakValueDictionary[str, _Turns] = WeakValueDictionary()
+        self._made: set[str] = set()
+        """Jobs whose object was made by this process and is not on record yet."""
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         key = place(item.project, str(item.payload["job"]))
@@ -69,53 +71,35 @@ class Reconciler:
             raise RetryLater(
                 AGAIN_S, f"there is no project file for {item.project}; put one where the bridge reads them"
             )
-        turns = self._turns.setdefault(key, _Turns())
-        mine = turns.come(sentence=bool(item.payload.get("sentence")))
-        async with turns.lock:
-            if turns.begun >= mine:
-                return ()  # a run that began after this was asked for has done it
-            sentence = turns.begin()
-            try:
-                await self._run(key, site, context, sentence=sentence)
-            except BaseException:
-                turns.fail(sentence=sentence)
-                raise
-        return ()
-
-    async def _run(self, key: str, site: Site, context: WorkContext, *, sentence: bool) -> None:
-        job = await context.get(Job, key)
-        if job is None:
+        known = await context.read(lambda state: _known(state, key))
+        if known is None:
             raise RetryLater(0.2, f"{key} is not folded yet")
         try:
-            await _Run(self._api, self._gates, site, job, context, latest=self._latest).run(sentence=sentence)
+            await _Run(self._api, self._gates, site, known, context, latest=self._latest, made=self._made).run()
         except ApiSilentError as error:
             raise RetryLater(1.0, str(error)) from error
+        return ()
 
 
-class _Turns:
-    """The runs of one job: one at a time, and one for all who came before it began."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is on record of a job, at one moment."""
 
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.came = 0
-        self.begun = 0
-        self.sentence = False
-        """Somebody wants the sentence on the Job written; nothing else waits for that."""
+    job: Job
+    carrier: Carrier | None
+    seen: ClusterObject | None
+    """Its Job object."""
+    warm_nodes: Sequence[str]
+    """Nodes that the pods should rather go to; none when it is the same everywhere."""
 
-    def come(self, *, sentence: bool) -> int:
-        self.came += 1
-        self.sentence |= sentence
-        return self.came
 
-    def begin(self) -> bool:
-        self.begun = self.came
-        wanted, self.sentence = self.sentence, False
-        return wanted
-
-    def fail(self, *, sentence: bool) -> None:
-        """Whoever waits has to run for itself."""
-        self.begun = 0
-        self.sentence |= sentence
+def _known(state: State, key: str) -> _Known | None:
+    job, carrier = state.get(Job, key), state.get(Carrier, key)
+    if job is None:
+        return None
+    seen = state.get(ClusterObject, f"{key}/{carrier.uid}") if carrier is not None and carrier.uid else None
+    plans = [state.get(Plan, place(job.project, plan)) for plan in job.plans]
+    return _Known(job, carrier, seen, sorted(warm_nodes(plan for plan in plans if plan is not None) or ()))
 
 
 class _Run:
@@ -126,17 +110,20 @@ class _Run:
         api: KubernetesApi,
         gates: Gates,
         site: Site,
-        job: Job,
+        known: _Known,
         context: WorkContext,
         *,
         latest: Latest,
+        made: set[str],
     ) -> None:
         self._api = api
+        self._made = made
         self._latest = latest
         self._gates = gates
         self._site = site
-        self._job = job
+        self._known = known
         self._context = context
+        job = known.job
         spec = job.request
         self._submission = Submission(spec=spec, job=job.id, run=job.run, user=job.submitted_by)
         self._namespace = site.project.namespace
@@ -145,13 +132,13 @@ class _Run:
         self._path = f"{self._jobs}/{self._name}"
         self._about = f"Job/{self._namespace}/{self._name}"
 
-    async def run(self, *, sentence: bool) -> None:
-        warm, complete = await self._warm_nodes(), False
-        annotations = pod_annotations(self._submission, self._pins(), self._site)
+    async def run(self) -> None:
         # Which pods a Job makes is not kept on record, so a preference of theirs takes a look.
-        found = None if warm else await self._as_last_seen()
+        found = None if self._known.warm_nodes else self._as_last_seen()
+        key, complete = self._job.key, False
         for _ in range(ROUNDS):
-            self._job = await self._context.get(Job, self._job.key) or self._job
+            job, warm = self._job, self._known.warm_nodes
+            annotations = pod_annotations(self._submission, self._pins(), self._site)
             found = found or await self._look()
             if found is None:
                 return
@@ -159,30 +146,29 @@ class _Run:
                 await self._complete(found)
                 complete = True
             workload = await self._workload(found)
-            todo = list(
-                moves(self._job, found, workload, pod_annotations=annotations, warm_nodes=warm, sentence=sentence)
-            )
+            todo = list(moves(job, found, workload, pod_annotations=annotations, warm_nodes=warm))
             if not todo:
                 return
             for move in todo:
                 found = found and await self._do(move, found, workload)
+            again = await self._context.read(lambda state: _known(state, key))
+            self._known = again or self._known
         raise RetryLater(5.0, f"the objects of {self._job.key} do not stay as they were left")
 
     def _pins(self) -> tuple[PinnedInput, ...]:
         return tuple(PinnedInput.model_validate(item.body) for item in self._job.lease.inputs)
 
-    async def _warm_nodes(self) -> list[str]:
-        """Nodes that the pods should rather go to; none when it is the same everywhere."""
-        found = [await self._context.get(Plan, place(self._job.project, plan)) for plan in self._job.plans]
-        return sorted(warm_nodes(plan for plan in found if plan is not None) or ())
+    @property
+    def _job(self) -> Job:
+        return self._known.job
 
-    async def _as_last_seen(self) -> Json | None:
+    def _as_last_seen(self) -> Json | None:
         """Our Job as the watch showed it last: enough to act on, since a change that names an old version is refused."""
-        carrier = await self._context.get(Carrier, self._job.key)
-        if carrier is None or carrier.uid is None:
+        seen = self._known.seen
+        if seen is None:
             return None
-        seen = await self._context.get(ClusterObject, f"{self._job.key}/{carrier.uid}")
-        if seen is None or seen.gone:
+        self._made.discard(self._job.key)
+        if seen.gone:
             return None
         digest, version = self._latest(seen.uid) or ("", "")
         if digest != seen.digest:
@@ -191,7 +177,7 @@ class _Run:
 
     async def _look(self) -> Json | None:
         """Our Job as it is, made when there never was one; None when there is nothing more to do here."""
-        carrier = await self._context.get(Carrier, self._job.key)
+        carrier = self._known.carrier
         wanted = Wanted(
             name=self._name,
             project=self._job.project,
@@ -200,13 +186,18 @@ class _Run:
             uid=carrier.uid if carrier else None,
             applied=self._job.applied is not None,
         )
-        reply = await self._reply(self._api.get(self._path))
-        decision = after_look(wanted, reply)
-        if decision.step == Step.CREATE:
-            if self._job.terminal is not None:
-                return None
-            reply = await self._reply(self._create())
+        created: Reply | None = None
+        if carrier is None and self._job.key not in self._made and self._job.terminal is None:
+            created = reply = await self._reply(self._create())
             decision = after_create(wanted, reply)
+        if created is None or decision.step != Step.ADOPT:  # whatever the answer was: what is there counts
+            reply = await self._reply(self._api.get(self._path))
+            decision = after_look(wanted, reply)
+            if decision.step == Step.CREATE:
+                if self._job.terminal is not None:
+                    return None
+                reply = created or await self._reply(self._create())
+                decision = after_create(wanted, reply)
         if decision.step == Step.ADOPT:
             found: Json = dict(reply.body)
             return found
@@ -227,14 +218,16 @@ class _Run:
         raise RetryLater(AGAIN_S, f"{self._about}: {mask(decision.message)}")
 
     async def _create(self) -> Json:
-        """POST once, gate shut; the rest of its objects belong to it and go with it."""
+        """POST once, behind its gate while its data is not ready; the rest of its objects belong to it and go with it."""
         project = self._site.project
         gate: GateKind = "suspend"
         if self._site.kueue:
             gate = await self._gates.kind(self._namespace, queue_of(self._submission.spec, project))
         body = render(self._submission, self._pins(), self._site)[0]
-        made = await self._api.post(self._jobs, with_gate(body, gate))
-        await self._say("Created", f"the Job was made; {HELD_BY[gate]}", made["metadata"]["uid"])
+        made = await self._api.post(self._jobs, to_make(body, gate, self._job, self._known.warm_nodes))
+        self._made.add(self._job.key)
+        held = NOT_HELD if self._job.gate == "open" else HELD_BY[gate]
+        await self._say("Created", f"the Job was made; {held}", made["metadata"]["uid"])
         return made
 
     async def _complete(self, found: Json) -> None:
@@ -253,8 +246,7 @@ class _Run:
         job = self._job
         if not self._site.kueue or job.terminal is not None or any(item.holds for item in job.attempts):
             return None
-        carrier = await self._context.get(Carrier, job.key)
-        name = carrier.workload if carrier else None
+        name = self._known.carrier.workload if self._known.carrier else None
         if opening(found, {}) is not None or (name is None and job.gate_generation <= 1):
             return None
         path = f"{KUEUE}/namespaces/{self._namespace}/workloads"
@@ -282,10 +274,9 @@ class _Run:
             if error.status in {404, 409}:
                 return None  # gone or changed meanwhile
             message = mask(error.message)
-            await self._say("FailedUpdate", f"{move.why or 'annotation'}: {message}", error.status, message)
+            await self._say("FailedUpdate", f"{move.why}: {message}", error.status, message)
             raise RetryLater(AGAIN_S, f"{self._about}: {message}") from error
-        if move.why:
-            _log.info("%s: %s", self._job.key, move.why)
+        _log.info("%s: %s", self._job.key, move.why)
         return found or None
 
     async def _say(self, reason: str, message: str, *dedupe: object) -> None:

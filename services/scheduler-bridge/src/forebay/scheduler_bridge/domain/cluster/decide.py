@@ -34,16 +34,16 @@ from forebay.scheduler_bridge.domain.verdict import Rule, Situation, judge
 
 RECONCILE = "reconcile"
 EVICT = "evict-pod"
+SENTENCE = "write-sentence"
 _MOVERS = (
-    jobs.JobSubmitted,
     jobs.JobGated,
     jobs.JobGateOpened,
     jobs.JobCancelled,
     jobs.WorkloadEvicted,
 )
-"""After these the cluster may not be as the job's state wants it."""
-_SENTENCE_WAITS = timedelta(seconds=0.3)
-"""A verdict changes only the sentence on the Job: it stands behind a gate that is to be opened, and several become one."""
+"""After these the cluster may not be as the job's state wants it. What is submitted is gated, or not, at once."""
+_SENTENCE_WAITS = timedelta(seconds=3)
+"""A verdict changes only the sentence on the Job: what is gone again in a moment is not worth a write."""
 _SETTLED = (jobs.VerdictChanged,)
 """They change no cause."""
 
@@ -107,14 +107,20 @@ class ClusterBridge:
 
 def reconcile(job: Job, cause: str) -> Work:
     """Look at the job's objects and mend them; one item per cause, so that none is missed while one runs."""
-    return Work(kind=RECONCILE, key=f"{job.key}/{cause}", project=job.project, payload={"job": job.id})
+    key = f"{job.key}/{cause}"
+    return Work(kind=RECONCILE, key=key, project=job.project, payload={"job": job.id}, group=job.key)
 
 
 def _write(job: Job, cause: str, not_before: datetime) -> Work:
-    """The same, and put the sentence of the verdict on the Job."""
-    payload = {"job": job.id, "sentence": True}
-    key = f"{job.key}/{cause}"
-    return Work(kind=RECONCILE, key=key, project=job.project, payload=payload, not_before=not_before)
+    """Put the sentence of the verdict on the Job."""
+    return Work(
+        kind=SENTENCE,
+        key=f"{job.key}/{cause}",
+        project=job.project,
+        payload={"job": job.id},
+        not_before=not_before,
+        group=job.key,
+    )
 
 
 def _evict(job: Job, pod: ClusterObject) -> Work:

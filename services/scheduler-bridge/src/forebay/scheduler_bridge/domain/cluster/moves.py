@@ -11,16 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from forebay.scheduler_bridge.domain.cluster.gang import used_up
-from forebay.scheduler_bridge.domain.cluster.objects import WHY, Json
+from forebay.scheduler_bridge.domain.cluster.objects import Json
+from forebay.scheduler_bridge.domain.cluster.sentence import sentence_of
 from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.gate import opening
 from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
 from forebay.scheduler_bridge.domain.kubernetes.facts import is_true as holds
+from forebay.scheduler_bridge.domain.merge_patch import merged
 from forebay.scheduler_bridge.domain.pod_layout import GATE, KUEUE_GATED_BY, KUEUE_QUEUE, WAITING_QUEUE
 
 HELD = "forebay.dev/held"
 """On a Workload that we have deactivated; only those do we activate again."""
-MAX_WHY = 1024
 
 GateKind = Literal["annotation", "label", "suspend"]
 """`annotation`: Kueue's own gate. `label`: Kueue does not know that gate, so the queue's name is kept off the Job.
@@ -34,6 +35,7 @@ HELD_BY: Mapping[GateKind, str] = {
     "suspend": "without Kueue it stays suspended until its data is ready",
 }
 """How a Job is held back, for its history."""
+NOT_HELD = "its data is ready, so nothing of ours holds it back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,14 @@ def with_gate(item: Json, kind: GateKind) -> Json:
     return {**item, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
 
 
+def to_make(item: Json, kind: GateKind, job: Job, warm_nodes: Sequence[str] = ()) -> Json:
+    """A rendered Job as it is made: behind its gate while its data is not ready, and with the sentence that says why."""
+    made = with_gate(item, kind)
+    if job.gate == "open":  # then all that is said yet is that there is no Job
+        return merged(made, opening(made, {}, warm_nodes) or {})
+    return merged(made, {"metadata": {"annotations": sentence_of(job)}})
+
+
 def moves(
     job: Job,
     found: Json,
@@ -64,13 +74,11 @@ def moves(
     *,
     pod_annotations: Mapping[str, str],
     warm_nodes: Sequence[str] = (),
-    sentence: bool = True,
 ) -> Iterator[Move]:
-    """What is left to do about a Job that exists; `sentence`: what people read on it, too."""
+    """What is left to do about a Job that exists."""
     if job.terminal is not None:
         if job.terminal.state == "CANCELLED" and not found["metadata"].get("deletionTimestamp"):
             yield Move("delete", job.terminal.message)
-            return
     elif not job.held_by_us:
         pass  # it stands behind no gate of ours, so nothing is opened or shut
     elif used_up(job) and (found.get("spec") or {}).get("backoffLimit") != 0:
@@ -83,8 +91,6 @@ def moves(
         yield from _release(workload)
     else:
         yield from _hold(job, found, workload)
-    if sentence:
-        yield from _annotate(job, found)
 
 
 def _has_started(found: Json) -> bool:
@@ -118,16 +124,6 @@ def _activity(workload: Json, *, active: bool) -> Json:
     version = workload["metadata"].get("resourceVersion")
     held = {HELD: None if active else "true"}
     return {"metadata": {"resourceVersion": version, "annotations": held}, "spec": {"active": active}}
-
-
-def _annotate(job: Job, found: Json) -> Iterator[Move]:
-    """The same sentence as `forebay why`, where people of the cluster look."""
-    verdict = job.verdict or {}
-    if not verdict.get("message"):
-        return
-    said = f"{verdict['message']}. Next: {verdict.get('next_action', '')}"[:MAX_WHY]
-    if _annotations(found).get(WHY) != said:
-        yield Move("patch", "", {"metadata": {"annotations": {WHY: said}}})
 
 
 def _annotations(item: Json) -> Mapping[str, Any]:

@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "up":
             command.add_argument("--gpus", type=_count, default=launch.DEFAULT_GPUS, help="fake GPUs of the node")
             patience = f"seconds of silence before a node is taken for lost (default {NODE_GRACE_S})"
-            command.add_argument("--node-grace", type=_count, default=NODE_GRACE_S, metavar="SECONDS", help=patience)
+            command.add_argument("--node-grace", type=_patience, default=NODE_GRACE_S, metavar="SECONDS", help=patience)
         if name == "status":
             command.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -45,7 +45,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        msg = f"{text!r} is not a whole number, 0 or more"
+        msg = f"{text!r} is not a number of GPUs: 0 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _patience(text: str) -> int:
+    if not text.isdecimal() or int(text) < NODE_GRACE_S:
+        msg = f"{text!r} is not a number of seconds: {NODE_GRACE_S} or more, else a living node is taken for lost"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
 

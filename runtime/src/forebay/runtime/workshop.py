@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from forebay.contracts.v1.models import DeadlinePassed
 from forebay.runtime import telemetry
@@ -20,10 +20,9 @@ from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.records import WorkRecord
 from forebay.runtime.state import State
-from forebay.runtime.work import Worker, WorkItem
+from forebay.runtime.work import T, Worker, WorkItem
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
 TICK_S = 0.25
 DEFAULT_CONCURRENCY = 2
 _PROGRESS_EVERY_S = 0.2

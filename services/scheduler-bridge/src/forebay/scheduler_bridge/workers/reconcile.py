@@ -10,26 +10,23 @@ second one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from forebay.contracts.v1.datasets import PinnedInput
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
-from forebay.runtime.state import State
 from forebay.runtime.work import WorkContext, WorkItem
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
-from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
 from forebay.scheduler_bridge.domain.cluster.facts import said_of
 from forebay.scheduler_bridge.domain.cluster.moves import HELD_BY, NOT_HELD, GateKind, Move, moves, to_make
 from forebay.scheduler_bridge.domain.cluster.objects import KUEUE, Json
-from forebay.scheduler_bridge.domain.documents import Job, Plan, place
+from forebay.scheduler_bridge.domain.cluster.record import JobRecord, record_of
+from forebay.scheduler_bridge.domain.documents import Job, place
 from forebay.scheduler_bridge.domain.gate import opening
 from forebay.scheduler_bridge.domain.job_identity import Decision, Reply, Step, Wanted, after_create, after_look
 from forebay.scheduler_bridge.domain.manifest import Site, Submission, owned, pod_annotations, queue_of, render
 from forebay.scheduler_bridge.domain.masking import mask
-from forebay.scheduler_bridge.domain.readiness import warm_nodes
 from forebay.scheduler_bridge.errors import ApiRefusedError, ApiSilentError
 
 _log = logging.getLogger(__name__)
@@ -71,7 +68,7 @@ class Reconciler:
             raise RetryLater(
                 AGAIN_S, f"there is no project file for {item.project}; put one where the bridge reads them"
             )
-        known = await context.read(lambda state: _known(state, key))
+        known = await context.read(lambda state: record_of(state, key))
         if known is None:
             raise RetryLater(0.2, f"{key} is not folded yet")
         try:
@@ -79,27 +76,6 @@ class Reconciler:
         except ApiSilentError as error:
             raise RetryLater(1.0, str(error)) from error
         return ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What is on record of a job, at one moment."""
-
-    job: Job
-    carrier: Carrier | None
-    seen: ClusterObject | None
-    """Its Job object."""
-    warm_nodes: Sequence[str]
-    """Nodes that the pods should rather go to; none when it is the same everywhere."""
-
-
-def _known(state: State, key: str) -> _Known | None:
-    job, carrier = state.get(Job, key), state.get(Carrier, key)
-    if job is None:
-        return None
-    seen = state.get(ClusterObject, f"{key}/{carrier.uid}") if carrier is not None and carrier.uid else None
-    plans = [state.get(Plan, place(job.project, plan)) for plan in job.plans]
-    return _Known(job, carrier, seen, sorted(warm_nodes(plan for plan in plans if plan is not None) or ()))
 
 
 class _Run:
@@ -110,7 +86,7 @@ class _Run:
         api: KubernetesApi,
         gates: Gates,
         site: Site,
-        known: _Known,
+        known: JobRecord,
         context: WorkContext,
         *,
         latest: Latest,
@@ -151,7 +127,7 @@ class _Run:
                 return
             for move in todo:
                 found = found and await self._do(move, found, workload)
-            again = await self._context.read(lambda state: _known(state, key))
+            again = await self._context.read(lambda state: record_of(state, key))
             self._known = again or self._known
         raise RetryLater(5.0, f"the objects of {self._job.key} do not stay as they were left")
 
@@ -188,19 +164,19 @@ class _Run:
         )
         created: Reply | None = None
         if carrier is None and self._job.key not in self._made and self._job.terminal is None:
-            created = reply = await self._reply(self._create())
+            created = await self._reply(self._create())
+            if after_create(wanted, created).step == Step.ADOPT:
+                return dict(created.body)
+        # Not made, or made before, or nobody knows: what is there counts.
+        reply = await self._reply(self._api.get(self._path))
+        decision = after_look(wanted, reply)
+        if decision.step == Step.CREATE:
+            if self._job.terminal is not None:
+                return None
+            reply = created or await self._reply(self._create())
             decision = after_create(wanted, reply)
-        if created is None or decision.step != Step.ADOPT:  # whatever the answer was: what is there counts
-            reply = await self._reply(self._api.get(self._path))
-            decision = after_look(wanted, reply)
-            if decision.step == Step.CREATE:
-                if self._job.terminal is not None:
-                    return None
-                reply = created or await self._reply(self._create())
-                decision = after_create(wanted, reply)
         if decision.step == Step.ADOPT:
-            found: Json = dict(reply.body)
-            return found
+            return dict(reply.body)
         await self._not_ours(decision, reply)
         return None
 

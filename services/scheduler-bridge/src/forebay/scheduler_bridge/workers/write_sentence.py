@@ -14,9 +14,10 @@ from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
-from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
+from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
+from forebay.scheduler_bridge.domain.cluster.record import record_of
 from forebay.scheduler_bridge.domain.cluster.sentence import sentence_of
-from forebay.scheduler_bridge.domain.documents import Job, place
+from forebay.scheduler_bridge.domain.documents import place
 from forebay.scheduler_bridge.domain.masking import mask
 from forebay.scheduler_bridge.errors import ApiRefusedError, ApiSilentError
 
@@ -37,13 +38,12 @@ class SentenceWriter:
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         key = place(item.project, str(item.payload["job"]))
-        job, carrier = await context.get(Job, key), await context.get(Carrier, key)
-        if job is None or (carrier is None and job.terminal is None):
+        known = await context.read(lambda state: record_of(state, key))
+        if known is None or (known.carrier is None and known.job.terminal is None):
             raise RetryLater(UNSEEN_S, f"the Job object of {key} has not been seen yet")
-        if carrier is None or carrier.uid is None:
-            return ()  # it has no object; a refusal is followed by another verdict when it gets one
-        seen = await context.get(ClusterObject, f"{key}/{carrier.uid}")
-        if seen is not None and not seen.gone and (annotations := sentence_of(job)):
+        # Without an object there is nothing to write on: it ended before, or was refused, and another verdict will follow.
+        seen, annotations = known.seen, sentence_of(known.job)
+        if seen is not None and not seen.gone and annotations:
             await self._write(seen, {"metadata": {"uid": seen.uid, "annotations": annotations}})
         return ()
 

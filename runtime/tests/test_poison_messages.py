@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from forebay.contracts.codec import encode
 from forebay.runtime.records import ParkedMessage
 
 from runtime.tests import toy
-from runtime.tests.test_engine import start
+from runtime.tests.test_engine import letters, start
 
 GOOD = encode(toy.started("u-1"))
 Raw = tuple[str, Mapping[str, str], bytes]
@@ -72,14 +71,14 @@ async def test_put_aside_whole_and_at_once(tmp_path: Path, name: str) -> None:
     assert kept is not None
     assert (kept.stage, kept.subject) == ("decode", subject)
     assert says in kept.cause
-    (entry,) = [one for one in engine.outbox.entries() if one.dead]
-    letter = json.loads(entry.body)
-    assert (letter["seq"], letter["subject"], letter["headers"]) == (1, subject, dict(headers))
-    assert base64.b64decode(letter["body_base64"]) == body
+    (letter,) = await letters(engine)
+    assert (letter.seq, letter.subject, letter.stage) == (1, subject, "decode")
+    assert says in letter.cause
+    assert len(engine.outbox) == 0, "no letter stands before a decided event"
     assert await engine.document(toy.Upload, "u-9") is not None
     assert await engine.document(toy.Upload, "u-1") is None
     await engine.fold(log.messages)
-    assert len([one for one in engine.outbox.entries() if one.dead]) == 1
+    assert len(await letters(engine)) == 1
     await store.close()
 
 
@@ -89,6 +88,6 @@ async def test_many_bad_then_a_good_one(tmp_path: Path) -> None:
     log = toy.MemoryLog()
     bad = [log.raw(subject, dict(headers), body) for (subject, headers, body), _ in POISON.values()]
     await engine.fold([*bad, *log.store(toy.started("u-1"))])
-    assert len(engine.parked) == len([one for one in engine.outbox.entries() if one.dead]) == len(POISON)
+    assert len(engine.parked) == len(await letters(engine)) == len(POISON)
     assert await engine.document(toy.Upload, "u-1") is not None
     await store.close()

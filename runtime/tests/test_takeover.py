@@ -29,6 +29,7 @@ class StoredLog(LogReader):
 
     def __init__(self, log: toy.MemoryLog) -> None:
         self._log = log
+        self.gaps = frozenset()
         self.when_read: Callable[[], object] | None = None
 
     async def read(self, after: int, *, until: int | None = None, limit: int = 500) -> list[LogMessage]:

@@ -46,8 +46,9 @@ class ConsumerDefinition:
 def streams(*, replicas: int = 1, max_bytes: int = 4 * _GIB) -> tuple[StreamDefinition, ...]:
     """The log and the dead letters.
 
-    `replicas` is 1 on a laptop and 3 in production. When `max_bytes` is full the
-    stream refuses new messages: publishers keep them in their outbox and say so.
+    `replicas` is 1 on a laptop and 3 in production. When the log is full it refuses new
+    messages: publishers keep them in their outbox and say so. Dead letters are references
+    to what lies in the log and in a service's store; when their stream is full the oldest go.
     """
     dead_subjects = (
         f"{DEAD_ROOT}.>",
@@ -56,7 +57,14 @@ def streams(*, replicas: int = 1, max_bytes: int = 4 * _GIB) -> tuple[StreamDefi
     )
     return (
         _stream(STREAM, "Every event of Forebay, for ever", (f"{EVENT_ROOT}.>",), replicas, max_bytes),
-        _stream(DEAD_STREAM, "Messages that a service gave up on", dead_subjects, replicas, max_bytes // 16),
+        _stream(
+            DEAD_STREAM,
+            "References to what a service gave up on",
+            dead_subjects,
+            replicas,
+            max_bytes // 16,
+            discard="old",
+        ),
     )
 
 
@@ -88,7 +96,9 @@ def consumers(*, replicas: int = 1) -> tuple[ConsumerDefinition, ...]:
     )
 
 
-def _stream(name: str, description: str, subjects: tuple[str, ...], replicas: int, max_bytes: int) -> StreamDefinition:
+def _stream(
+    name: str, description: str, subjects: tuple[str, ...], replicas: int, max_bytes: int, *, discard: str = "new"
+) -> StreamDefinition:
     return StreamDefinition(
         name=name,
         config={
@@ -97,7 +107,7 @@ def _stream(name: str, description: str, subjects: tuple[str, ...], replicas: in
             "subjects": list(subjects),
             "storage": "file",
             "retention": "limits",
-            "discard": "new",
+            "discard": discard,
             "max_bytes": max_bytes,
             "max_msgs": -1,
             "max_msgs_per_subject": -1,

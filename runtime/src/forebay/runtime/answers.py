@@ -1,4 +1,4 @@
-"""Answers: commands and questions of a service over request/reply, and the runtime's own three.
+"""Answers: commands and questions of a service over request/reply, and the runtime's own.
 
 Every answer says up to which sequence it is true and how many messages are still
 to be folded.
@@ -11,6 +11,7 @@ import json
 import logging
 import time
 import uuid
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,8 +22,12 @@ from forebay.runtime.engine import Engine
 from forebay.runtime.errors import Refused
 from forebay.runtime.health import Health
 from forebay.runtime.log import LogReader
+from forebay.runtime.lost_tail import NEWEST, lost_tail
 from forebay.runtime.machine import READ_UP_TO, Request
+from forebay.runtime.parking import Parking
+from forebay.runtime.records import LOST, ParkedMessage
 from forebay.runtime.stores.place import StorePlace
+from forebay.runtime.stores.port import Delete, WriteBatch
 from forebay.runtime.takeover import Takeover
 
 _log = logging.getLogger(__name__)
@@ -40,6 +45,14 @@ class Answers:
         self._takeover: Takeover | None = None
         self._taking: asyncio.Task[None] | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._own: dict[str, Callable[[Request], Awaitable[dict[str, Any]]]] = {
+            "health": self._report,
+            "digest": self._digest,
+            "dead": self._dead,
+            "dead-retry": self._retry,
+            "dead-dismiss": self._dismiss,
+            "rebuild": self._rebuild,
+        }
 
     async def ask(self, project: str, question: str, data: bytes, job: str | None = None) -> dict[str, Any]:
         """Answer one request; never raises for what a client sent. With `job`, only if it is about that job."""
@@ -68,26 +81,27 @@ class Answers:
 
     async def _dispatch(self, question: str, request: Request) -> dict[str, Any]:
         service = self._engine.service
-        if question == "health":
-            return self._health.report()
-        if question == "digest":
-            position, digest, documents = await self._engine.digest()
-            return {
-                "position": position,
-                "digest": digest,
-                "documents": documents,
-                "fold_version": service.fold_version,
-            }
-        if question == "dead-retry":
-            return await self._retry(request)
-        if question == "rebuild":
-            return self._rebuild(request)
+        own = self._own.get(question)
+        if own is not None:
+            return await own(request)
         if question in service.questions:
             return await self._engine.question(question, request)
         if question in service.commands:
             return await self._command(question, request)
-        known = ", ".join(sorted({*service.questions, *service.commands, "health", "digest", "dead-retry", "rebuild"}))
+        known = ", ".join(sorted({*service.questions, *service.commands, *self._own}))
         raise Refused("unknown-question", f"{service.name} has no question {question!r}; it answers: {known}")
+
+    async def _report(self, _: Request) -> dict[str, Any]:
+        return self._health.report()
+
+    async def _digest(self, _: Request) -> dict[str, Any]:
+        position, digest, documents = await self._engine.digest()
+        return {
+            "position": position,
+            "digest": digest,
+            "documents": documents,
+            "fold_version": self._engine.service.fold_version,
+        }
 
     async def _command(self, name: str, request: Request) -> dict[str, Any]:
         if not self._health.caught_up:
@@ -118,7 +132,7 @@ class Answers:
                 )
         return result
 
-    def _rebuild(self, request: Request) -> dict[str, Any]:
+    async def _rebuild(self, request: Request) -> dict[str, Any]:
         """Start a rebuild that takes over (`start`: true), or say how far the last one is."""
         running = self._taking is not None and not self._taking.done()
         if request.args.get("start") and not running:
@@ -143,18 +157,58 @@ class Answers:
             self._taking.cancel()
             await asyncio.gather(self._taking, return_exceptions=True)
 
+    async def _dead(self, _: Request) -> dict[str, Any]:
+        """What is parked and not dismissed; how much of the list is shown when it is long."""
+        found = await Parking(self._engine).now()
+        shown = [
+            {
+                "what": "message",
+                "seq": one.seq,
+                "subject": one.subject,
+                "stage": one.stage,
+                "cause": one.cause,
+                "at": one.at,
+            }
+            if isinstance(one, ParkedMessage)
+            else {"what": "work", "work": one.key, "cause": one.last_error or "", "at": one.asked_at}
+            for one in found
+        ]
+        total = len(self._engine.decisions.parked) + len(self._engine.decisions.parked_work)
+        lost = await lost_tail(self._engine.store)
+        return {
+            "dead": shown,
+            "total": total,
+            "lost_tail": None if lost is None else {"at": lost.at, "text": str(lost)},
+        }
+
+    async def _dismiss(self, request: Request) -> dict[str, Any]:
+        if request.args.get("lost_tail"):
+            await self._engine.store.write(WriteBatch(deletes=[Delete(LOST, NEWEST)]))
+            self._health.problem("lost tail", lambda: "")
+            return {"dismissed": "lost-tail"}
+        if work := request.args.get("work"):
+            await Parking(self._engine).dismiss(by=request.by, work=str(work))
+            return {"dismissed": work}
+        seq = _seq(request)
+        await Parking(self._engine).dismiss(by=request.by, seq=seq)
+        return {"dismissed": seq}
+
     async def _retry(self, request: Request) -> dict[str, Any]:
         if work := request.args.get("work"):
-            await self._engine.retry_work(str(work))
+            await Parking(self._engine).retry_work(str(work))
             return {"work": work, "state": "open"}
-        try:
-            seq = int(request.args["seq"])
-        except (KeyError, TypeError, ValueError):
-            raise Refused("bad-request", "dead-retry needs 'seq' (a number) or 'work'") from None
+        seq = _seq(request)
         message = await self._log.one(seq)
         if message is None:
             raise Refused("not-in-log", f"the log holds no message {seq}", "it can be seen with: forebay dead show")
         return {"seq": seq, "folded": await self._engine.retry_parked(message)}
+
+
+def _seq(request: Request) -> int:
+    try:
+        return int(request.args["seq"])
+    except (KeyError, TypeError, ValueError):
+        raise Refused("bad-request", "it needs 'seq' (a number) or 'work'") from None
 
 
 def _body(data: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from nats.errors import NoRespondersError
 
@@ -22,15 +22,27 @@ from forebay.runtime.answers import Answers
 from forebay.runtime.bus import Bus
 from forebay.runtime.collector import collect_seldom
 from forebay.runtime.companion import Companion, Company
+from forebay.runtime.dead_letters import DeadLetterPublisher
 from forebay.runtime.engine import Engine
-from forebay.runtime.errors import FencedError, RuntimeFailure, StoreNotFitError, Unreachable
+from forebay.runtime.errors import (
+    FencedError,
+    LogMismatchError,
+    Refused,
+    RuntimeFailure,
+    StoreNotFitError,
+    Unreachable,
+)
 from forebay.runtime.health import Health
 from forebay.runtime.log import LogReader
+from forebay.runtime.log_check import LogGuard, check_log
+from forebay.runtime.lost_tail import fold_without_lost, lost_tail
 from forebay.runtime.machine import Service
+from forebay.runtime.parking import Parking
 from forebay.runtime.publisher import Publisher
 from forebay.runtime.reader import Reader
+from forebay.runtime.sequences import parse_ranges
 from forebay.runtime.settings import ServiceSettings
-from forebay.runtime.stores.place import LEASE_S, place_of
+from forebay.runtime.stores.place import LEASE_S, StorePlace, place_of
 from forebay.runtime.stores.port import Store
 from forebay.runtime.takeover import refold_if_older
 from forebay.runtime.work import Worker
@@ -65,7 +77,7 @@ async def run_service(
         bus = Bus(settings.nats_url, service.source, settings.nkey_file)
         await _patiently(bus.connect, "waiting for the bus", health)
         stack.push_async_callback(bus.close)
-        log = LogReader(bus.nc)
+        log = LogReader(bus.nc, gaps=parse_ranges(settings.accepted_loss))
         await _patiently(lambda: _ends(log), "waiting for the stream", health)
         place = place_of(settings, service.name, fold_version=service.fold_version)
         store = await _patiently(place.open, "waiting for the store", health)
@@ -74,9 +86,12 @@ async def run_service(
         await _become_reader(store, health)
         lease = asyncio.create_task(holding.keep(), name="lease")
         stack.callback(lease.cancel)
-        health.phase = "folding the log again: the code has another fold version"
-        holding.store = await refold_if_older(service, store, place, log)
+        try:
+            holding.store = await _fit_for_log(service, store, place, log, health)
+        except LogMismatchError as error:
+            await _stand_still(error, service, bus, health)
         engine = Engine(service, holding.store)
+        engine.gaps = log.gaps
         holding.engine = engine
         answers = Answers(engine, log, health, place)
         stack.push_async_callback(answers.close)
@@ -105,7 +120,12 @@ async def _serve(
 ) -> None:
     name = engine.service.name
     await engine.open()
-    reader = Reader(engine, log)
+    guard = LogGuard(engine, log)
+    reader = Reader(engine, log, guard.trusted)
+    publisher, letters = Publisher(engine, bus, log), DeadLetterPublisher(engine, bus)
+    bus.on_lost.append(guard.disconnected)
+    bus.on_again += [guard.reconnected, publisher.reconnected]
+    lost = await lost_tail(engine.store)
     health.phase = "reading the log"
     health.probe("position", lambda: engine.position)
     health.probe("lag", lambda: engine.lag)
@@ -114,6 +134,10 @@ async def _serve(
     health.probe("parked", lambda: len(engine.parked))
     health.probe("trouble", lambda: reader.trouble)
     health.probe("connected", lambda: bus.connected)
+    health.problem("outbox", publisher.problem)
+    health.problem("parked", Parking(engine).summary)
+    health.problem("dead letters", lambda: letters.trouble and f"dead letters are not stored: {letters.trouble}")
+    health.problem("lost tail", lambda: "" if lost is None else str(lost))
     await bus.answer(name, answers.ask)
     await reader.catch_up()
     await bus.read(name, reader.take)
@@ -121,7 +145,9 @@ async def _serve(
     health.phase = "running"
     _log.info("%s runs from sequence %d", name, engine.position)
     endless = [
-        asyncio.create_task(Publisher(engine, bus, log).run(), name="publisher"),
+        asyncio.create_task(publisher.run(), name="publisher"),
+        asyncio.create_task(letters.run(), name="dead letters"),
+        asyncio.create_task(guard.run(), name="log guard"),
         asyncio.create_task(workshop.run(), name="workshop"),
         lease,
         asyncio.create_task(reader.look_again(), name="look again"),
@@ -137,6 +163,38 @@ async def _serve(
         for task in endless:
             task.cancel()
         await asyncio.gather(*endless, return_exceptions=True)
+
+
+async def _fit_for_log(service: Service, store: Store, place: StorePlace, log: LogReader, health: Health) -> Store:
+    """A store that has folded what the log holds, and nothing else. Raises `LogMismatchError` when there can be none."""
+    health.phase = "comparing the log with what was folded"
+    last = await check_log(store, log, where=place.where)
+    if last is not None:
+        health.phase = "folding the log again: the bus has lost messages"
+        return await fold_without_lost(service, store, place, log, last=last)
+    health.phase = "folding the log again: the code has another fold version"
+    return await refold_if_older(service, store, place, log)
+
+
+async def _stand_still(error: LogMismatchError, service: Service, bus: Bus, health: Health) -> NoReturn:
+    """Say what is wrong with the log and answer nothing as complete, until somebody has put it right and starts us again."""
+    health.phase = "stopped"
+    health.problem("log", lambda: str(error))
+    _log.error("%s does not go on: %s", service.name, error)
+
+    async def refuse(_project: str, question: str, _data: bytes, _job: str | None = None) -> dict[str, Any]:
+        as_of = {"as_of_seq": 0, "lag": 0}
+        if question == "health":
+            return {"ok": True, "result": health.report(), **as_of}
+        refused = Refused(error.code, f"{service.name} stands still: {error.message}", error.next_action)
+        return {"ok": False, "error": refused.to_json(), **as_of}
+
+    await bus.answer(service.name, refuse)
+    again = asyncio.Event()
+    bus.on_again.append(again.set)
+    await again.wait()  # files of a bus are only exchanged while it is down
+    msg = "the bus was started again: starting again to look whether its log fits now"
+    raise RuntimeFailure(msg)
 
 
 async def _ends(log: LogReader) -> tuple[int, int]:

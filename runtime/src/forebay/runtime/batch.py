@@ -14,6 +14,8 @@ class Batch:
         """Identity hash -> `<seq>:<body sha256>` of events folded before or in this batch."""
         self.stored: list[str] = []
         """Identities of own events that were seen back."""
+        self.sent: list[int] = []
+        """Sequences at which they are."""
         self._puts: dict[tuple[str, str], Put] = {}
         self._deletes: set[tuple[str, str]] = set()
 
@@ -25,8 +27,11 @@ class Batch:
         self._deletes.discard((put.kind, put.key))
 
     def delete(self, kind: type[Document], key: str) -> None:
-        self._puts.pop((kind.kind, key), None)
-        self._deletes.add((kind.kind, key))
+        self.delete_raw(kind.kind, key)
+
+    def delete_raw(self, kind: str, key: str) -> None:
+        self._puts.pop((kind, key), None)
+        self._deletes.add((kind, key))
 
     def puts(self) -> list[Put]:
         return list(self._puts.values())

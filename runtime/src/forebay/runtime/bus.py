@@ -97,13 +97,20 @@ class Bus:
         self._source = source
         self._closing = False
         self.connected = False
+        self.on_lost: list[Callable[[], None]] = []
+        self.on_again: list[Callable[[], None]] = []
+        """Called when the connection is lost, and when it is back."""
 
         async def up() -> None:
             self.connected = True
             _log.info("bus: connected again")
+            for call in self.on_again:
+                call()
 
         async def down() -> None:
             self.connected = False
+            for call in self.on_lost:
+                call()
             if not self._closing:
                 _log.warning("bus: connection lost; decided events wait in the outbox until it is back")
 
@@ -184,10 +191,16 @@ class Bus:
             subject=entry.subject,
             headers=dict(entry.headers),
             correlation_id=entry.headers.get("correlation_id"),
-            stream=DEAD_STREAM if entry.dead else STREAM,
+            stream=STREAM,
             timeout=PUBLISH_TIMEOUT_S,
         )
         return ack.seq, bool(ack.duplicate)
+
+    async def tell_dead(self, subject: str, letter: bytes, *, id: str) -> None:  # noqa: A002 the field's name on the wire
+        """Store one dead letter."""
+        await self._broker.publish(
+            letter, subject=subject, headers={"Nats-Msg-Id": id}, stream=DEAD_STREAM, timeout=PUBLISH_TIMEOUT_S
+        )
 
     async def progress(self, service: str, project: str, key: str, payload: dict[str, Any]) -> None:
         """Say how far something is; lost when nobody listens."""

@@ -7,10 +7,9 @@ the workshop and `decide` (as `Pending`) look at. Every method only prepares a
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -24,19 +23,25 @@ from forebay.runtime.documents import Document, decode_document
 from forebay.runtime.machine import Action, Deadline, Emit, Service, Work, event_of
 from forebay.runtime.open_work import OpenWork
 from forebay.runtime.outbox import Outbox, identity_key
-from forebay.runtime.records import SEEN, DeadlineRecord, OutboxEntry, ParkedMessage, WorkRecord
-from forebay.runtime.stores.port import Store
+from forebay.runtime.records import SEEN, DeadLetter, DeadlineRecord, OutboxEntry, ParkedMessage, SentEvent, WorkRecord
+from forebay.runtime.stores.port import Delete, Store, WriteBatch
 
 _Document = TypeVar("_Document", bound=Document)
+LONGEST_CAUSE = 1_000
+"""Characters of a cause that are kept: a letter stays small whatever a sender wrote."""
 
 
 class Origin:
     """Why something was decided: the ids and the trace that its events inherit."""
 
-    def __init__(self, causation: str | None, correlation: str | None, traceparent: str | None) -> None:
+    def __init__(
+        self, causation: str | None, correlation: str | None, traceparent: str | None, *, seq: int | None = None
+    ) -> None:
         self.causation = causation
         self.correlation = correlation
         self.traceparent = traceparent
+        self.seq = seq
+        """The sequence of the event that it follows from; None: of no event."""
 
     @classmethod
     def of(cls, cause: Recorded[EventBody] | None) -> Origin:
@@ -44,7 +49,8 @@ class Origin:
         if cause is None:
             return cls(None, None, telemetry.traceparent())
         event = cause.event
-        return cls(cause.identity, event.correlation or cause.identity, telemetry.traceparent() or event.traceparent)
+        trace = telemetry.traceparent() or event.traceparent
+        return cls(cause.identity, event.correlation or cause.identity, trace, seq=cause.seq)
 
     @classmethod
     def of_work(cls, record: WorkRecord) -> Origin:
@@ -60,16 +66,33 @@ class Decisions:
         self.outbox = Outbox()
         self.work = OpenWork()
         self.deadlines: dict[str, DeadlineRecord] = {}
-        self.parked: set[int] = set()
+        self.parked: dict[int, str] = {}
+        """Messages that nobody has dismissed yet, by sequence, with their cause."""
+        self.parked_work: dict[str, str] = {}
+        """The same for pieces of work, by key."""
+        self.letters = 0
+        """Dead letters that are not in their stream yet; what the bus refuses for good is among them."""
 
     async def load(self) -> None:
         """Read what the store holds."""
         self.outbox = Outbox()
-        self.outbox.restore(await self._all(OutboxEntry))
+        self.outbox.restore(await self._entries())
         found = await self.store.find(WorkRecord.kind, "state", "open")
         self.work = OpenWork(decode_document(WorkRecord, body) for _, body in found)
         self.deadlines = {record.key: record for record in await self._all(DeadlineRecord)}
-        self.parked = {record.seq for record in await self._all(ParkedMessage)}
+        self.parked = {record.seq: record.cause for record in await self._all(ParkedMessage) if not record.dismissed}
+        given_up = await self.store.find(WorkRecord.kind, "state", "parked")
+        records = (decode_document(WorkRecord, body) for _, body in given_up)
+        self.parked_work = {record.key: record.last_error or "" for record in records}
+        self.letters = await self.store.count(DeadLetter.kind)
+
+    async def _entries(self) -> list[OutboxEntry]:
+        """The outbox, without the dead letters that older versions kept in it: what they were about is parked."""
+        found = await self._all(OutboxEntry)
+        old = [entry for entry in found if entry.subject.startswith(f"{DEAD_ROOT}.")]
+        if old:
+            await self.store.write(WriteBatch(deletes=[Delete(OutboxEntry.kind, entry.key) for entry in old]))
+        return [entry for entry in found if entry not in old]
 
     async def _all(self, kind: type[_Document]) -> list[_Document]:
         found: list[_Document] = []
@@ -91,7 +114,7 @@ class Decisions:
             elif isinstance(action, Work):
                 await self._queue(batch, action, origin)
             else:
-                self._keep_deadline(batch, action)
+                self._keep_deadline(batch, action, origin)
         return identities
 
     async def _emit(self, batch: Batch, emit: Emit, origin: Origin) -> str:
@@ -107,6 +130,7 @@ class Decisions:
             subject=message.subject,
             headers=message.headers,
             body=message.body,
+            decided_at=time.time(),
         )
         self.outbox.add(entry, emit.body)
         batch.put(entry)
@@ -118,6 +142,7 @@ class Decisions:
             item=work.key,
             project=work.project,
             payload=work.payload,
+            seq=origin.seq or 0,
             not_before=work.not_before.timestamp() if work.not_before else 0.0,
             asked_at=time.time(),
             group=work.group,
@@ -139,9 +164,13 @@ class Decisions:
         self.work.remove(record)
         batch.put(record)
 
-    def _keep_deadline(self, batch: Batch, deadline: Deadline) -> None:
+    def _keep_deadline(self, batch: Batch, deadline: Deadline, origin: Origin) -> None:
         record = DeadlineRecord(
-            project=deadline.project, entity=deadline.entity, condition=deadline.condition, at=deadline.at
+            project=deadline.project,
+            entity=deadline.entity,
+            condition=deadline.condition,
+            at=deadline.at,
+            seq=origin.seq or 0,
         )
         self.deadlines[record.key] = record
         batch.put(record)
@@ -150,33 +179,39 @@ class Decisions:
         self.deadlines.pop(record.key, None)
         batch.delete(DeadlineRecord, record.key)
 
-    def seen_back(self, batch: Batch, identity: str) -> None:
+    def seen_back(self, batch: Batch, identity: str, seq: int) -> None:
         """An own event is in the log: its outbox entry has done its duty."""
         entry = self.outbox.remove(identity)
         if entry is not None:
             batch.delete(OutboxEntry, entry.key)
+            batch.put(SentEvent(seq=seq, entry=entry))
+            batch.sent.append(seq)
         batch.stored.append(identity)
 
+    def refuse(self, batch: Batch, entry: OutboxEntry, cause: str | None) -> None:
+        """The bus will never take this event as it is (or, with None, it may be tried again)."""
+        noted = msgspec.structs.replace(entry, refused=None if cause is None else cause[:LONGEST_CAUSE])
+        if self.outbox.replace(noted):
+            batch.put(noted)
+
     def park(self, batch: Batch, message: ParkedMessage) -> None:
-        self.parked.add(message.seq)
+        self.parked[message.seq] = message.cause
         batch.put(message)
 
     def unpark(self, batch: Batch, message: ParkedMessage) -> None:
-        self.parked.discard(message.seq)
+        self.parked.pop(message.seq, None)
         batch.delete(ParkedMessage, message.key)
 
-    def dead_letter(self, batch: Batch, *, name: str, letter: dict[str, Any]) -> None:
-        """Tell FOREBAY_DEAD what was given up, with all that is needed to judge it."""
-        order = self.outbox.next_order()
-        consumer = self._service.name
-        identity = f"dead:{consumer}:{name}:{order}"
-        entry = OutboxEntry(
-            order=order,
-            identity=identity,
-            subject=f"{DEAD_ROOT}.{consumer}.{letter['what']}",
-            headers={"Nats-Msg-Id": identity},
-            body=json.dumps({"consumer": consumer, **letter}, default=str).encode(),
-            dead=True,
-        )
-        self.outbox.add(entry, None)
-        batch.put(entry)
+    def dismiss(self, batch: Batch, message: ParkedMessage, by: str) -> None:
+        """Somebody has looked at it: it stays on record, and nobody is told of it any more."""
+        self.parked.pop(message.seq, None)
+        batch.put(msgspec.structs.replace(message, dismissed=by))
+
+    def park_work(self, batch: Batch, record: WorkRecord) -> None:
+        self.parked_work[record.key] = record.last_error or ""
+        self.close_work(batch, msgspec.structs.replace(record, state="parked"))
+
+    def dead_letter(self, batch: Batch, letter: DeadLetter) -> None:
+        """Tell FOREBAY_DEAD what was given up. Not through the outbox: no letter may delay an event."""
+        self.letters += 1
+        batch.put(letter)

@@ -8,8 +8,8 @@ not written is read again, what was written is passed over.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -23,11 +23,12 @@ from forebay.contracts.envelope import Recorded
 from forebay.contracts.errors import ContractError
 from forebay.runtime import telemetry
 from forebay.runtime.batch import Batch, put_of
-from forebay.runtime.decisions import Decisions, Origin
+from forebay.runtime.decisions import LONGEST_CAUSE, Decisions, Origin
 from forebay.runtime.digest import store_digest
 from forebay.runtime.documents import D, decode_document
 from forebay.runtime.errors import Refused
-from forebay.runtime.log import LogMessage
+from forebay.runtime.log import LogMessage, unbroken
+from forebay.runtime.log_tail import FoldedTail
 from forebay.runtime.machine import Action, Emit, Outcome, Request, Service
 from forebay.runtime.outbox import Outbox, identity_key
 from forebay.runtime.poison import FATAL_READS, SINGLE_AFTER, fatal, note_reading
@@ -35,6 +36,7 @@ from forebay.runtime.records import (
     READING,
     SEEN,
     CommandRecord,
+    DeadLetter,
     DeadlineRecord,
     OutboxEntry,
     ParkedMessage,
@@ -59,7 +61,7 @@ class _Defect(Exception):  # noqa: N818 wraps one; never leaves this module
 class Engine:
     """One service over one store. Every method is safe to call concurrently; one runs at a time."""
 
-    def __init__(self, service: Service, store: Store, *, decides: bool = True) -> None:
+    def __init__(self, service: Service, store: Store, *, decides: bool = True, tail_since: int = 0) -> None:
         self.service = service
         self.store = store
         self.position = 0
@@ -67,15 +69,20 @@ class Engine:
         self.decisions = Decisions(service, store)
         self.to_publish = asyncio.Event()
         self.to_work = asyncio.Event()
+        self.to_tell = asyncio.Event()
+        """A dead letter waits."""
         self._decides = decides
         self._stale = False
         self._set = WorkingSet(store, cache_size=service.kept)
+        self._tail = FoldedTail(store, since=tail_since)
         self._lock = asyncio.Lock()
         self._folding = asyncio.Lock()
         self.written: list[WriteBatch] | None = None
         """What was written besides documents, while a rebuilt store is about to take over."""
         self.poison: frozenset[int] = frozenset()
         """Sequences that are parked unread: processes died of them."""
+        self.gaps: frozenset[int] = frozenset()
+        """Sequences whose messages are lost, and somebody has accepted that."""
         self._waiting: dict[str, asyncio.Future[None]] = {}
         own = {spec.body for spec in events_of(service.part)} if decides else set()
         specs = [spec_of(body) for body in service.reads | own]
@@ -84,6 +91,11 @@ class Engine:
     @property
     def outbox(self) -> Outbox:
         return self.decisions.outbox
+
+    @property
+    def newest(self) -> tuple[int, bytes] | None:
+        """Sequence and fingerprint of the message that was folded last."""
+        return self._tail.newest
 
     @property
     def work(self) -> dict[str, WorkRecord]:
@@ -96,17 +108,18 @@ class Engine:
 
     @property
     def parked(self) -> set[int]:
-        """Sequences of messages that could not be folded or decided on."""
-        return self.decisions.parked
+        """Sequences of messages that could not be folded or decided on, and that nobody has dismissed."""
+        return set(self.decisions.parked)
 
     async def open(self) -> None:
         """Read position and open decisions from the store."""
         self.position = (await self.store.head()).position
         await self.decisions.load()
+        await self._tail.load()
         self._wake()
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[Batch]:
+    async def turn(self) -> AsyncIterator[Batch]:
         """One exclusive turn with an empty batch.
 
         A turn that fails before its write leaves memory ahead of the store, so the
@@ -129,6 +142,8 @@ class Engine:
     def _wake(self) -> None:
         self.to_publish.set()
         self.to_work.set()
+        if self.decisions.letters:
+            self.to_tell.set()
 
     # ------------------------------------------------------------------- fold
 
@@ -142,8 +157,8 @@ class Engine:
             await self._fold(messages)
 
     async def _fold(self, messages: Sequence[LogMessage]) -> None:
-        async with self._turn() as batch:
-            fresh = [message for message in messages if message.seq > self.position]
+        async with self.turn() as batch:
+            fresh = unbroken(messages, after=self.position, gaps=self.gaps)
             if not fresh:
                 return
             decoded = [self._decode(message) for message in fresh]
@@ -152,7 +167,8 @@ class Engine:
             batch.seen = {key: body.decode() for key, body in known.items()}
             for message, one, key in zip(fresh, decoded, keys, strict=True):
                 await self._one(batch, message, one, key)
-            await self._write(batch, fresh[-1].seq)
+            self._tail.add(batch, fresh, batch.sent)
+            await self.write(batch, fresh[-1].seq)
         telemetry.FOLDED.labels(self.service.name).inc(len(fresh))
 
     async def reread(self, messages: Sequence[LogMessage]) -> None:
@@ -164,9 +180,10 @@ class Engine:
         while fresh:
             tries = await note_reading(self.store, fresh[0].seq)
             if tries > FATAL_READS:
-                async with self._turn() as batch:
+                async with self.turn() as batch:
                     self._park(batch, fresh[0], "fatal", fatal())
-                    await self._write(batch, fresh[0].seq)
+                    self._tail.add(batch, fresh[:1], ())
+                    await self.write(batch, fresh[0].seq)
                 fresh = fresh[1:]
                 continue
             now = fresh[:1] if tries > SINGLE_AFTER else fresh
@@ -175,7 +192,7 @@ class Engine:
 
     async def retry_parked(self, message: LogMessage) -> bool:
         """Fold one parked message again, from the stage where it failed; True when it is parked no longer."""
-        async with self._folding, self._turn() as batch:
+        async with self._folding, self.turn() as batch:
             key = f"{message.seq:020d}"
             body = (await self.store.get(ParkedMessage.kind, [key])).get(key)
             if body is None:
@@ -192,7 +209,7 @@ class Engine:
                 seen = await self.store.get(SEEN, [key])
                 batch.seen = {one: found.decode() for one, found in seen.items()}
                 await self._one(batch, message, decoded, key)
-            await self._write(batch, self.position)
+            await self.write(batch, self.position)
             return message.seq not in self.parked
 
     def _decode(self, message: LogMessage) -> Recorded[EventBody] | ContractError | None:
@@ -218,7 +235,7 @@ class Engine:
             self._park(batch, message, "decode", recorded)
             return
         if self._decides and recorded.event.source == self.service.source:
-            self.decisions.seen_back(batch, recorded.identity)
+            self.decisions.seen_back(batch, recorded.identity, recorded.seq)
         if (first := batch.seen.get(key)) is not None:
             await self._repeated(batch, message, recorded, first)
             return
@@ -294,43 +311,46 @@ class Engine:
             await self.decisions.accept(batch, actions, Origin.of(recorded))
 
     def _park(self, batch: Batch, message: LogMessage, stage: str, error: Exception) -> None:
-        cause = f"{type(error).__name__}: {error}"
-        self.decisions.park(batch, ParkedMessage(seq=message.seq, subject=message.subject, stage=stage, cause=cause))
+        cause = f"{type(error).__name__}: {error}"[:LONGEST_CAUSE]
+        parked = ParkedMessage(
+            seq=message.seq, subject=message.subject, stage=stage, cause=cause, at=message.stored_at.timestamp()
+        )
+        self.decisions.park(batch, parked)
         if not self._decides:
             return
-        _log.warning("%s: parked message %s (%s, %s)", self.service.name, message.seq, stage, cause)
+        _log.warning("%s: parked message %s (%s, %r)", self.service.name, message.seq, stage, cause)
         telemetry.PARKED.labels(self.service.name, stage).inc()
-        letter = {
-            "what": "message",
-            "seq": message.seq,
-            "subject": message.subject,
-            "stage": stage,
-            "cause": cause,
-            "headers": dict(message.headers),
-            "body_base64": base64.b64encode(message.data).decode(),
-        }
-        self.decisions.dead_letter(batch, name=str(message.seq), letter=letter)
+        letter = DeadLetter(
+            what="message",
+            name=parked.key,
+            cause=cause,
+            at=time.time(),
+            seq=message.seq,
+            subject=message.subject,
+            stage=stage,
+        )
+        self.decisions.dead_letter(batch, letter)
 
     # ------------------------------------------------------------------- work
 
     async def work_emits(self, record: WorkRecord, emits: Iterable[Emit]) -> None:
         """Events that a worker says before it is done."""
-        async with self._turn() as batch:
+        async with self.turn() as batch:
             await self.decisions.accept(batch, emits, Origin.of_work(record))
-            await self._write(batch, None)
+            await self.write(batch, None)
 
     async def work_done(self, records: Sequence[WorkRecord], emits: Iterable[Emit]) -> None:
         """The result of one run and the end of the work that it did, in one write."""
-        async with self._turn() as batch:
+        async with self.turn() as batch:
             await self.decisions.accept(batch, emits, Origin.of_work(records[0]))
             for record in records:
                 done = msgspec.structs.replace(record, state="done", tries=record.tries + 1, last_error=None)
                 self.decisions.close_work(batch, done)
-            await self._write(batch, None)
+            await self.write(batch, None)
 
     async def work_again(self, records: Sequence[WorkRecord], *, at: float, reason: str, failed: bool) -> None:
         """Do the work of one run later; what has failed too often is parked, with a dead letter."""
-        async with self._turn() as batch:
+        async with self.turn() as batch:
             for record in records:
                 failures = record.failures + (1 if failed else 0)
                 later = msgspec.structs.replace(
@@ -340,43 +360,32 @@ class Engine:
                     self.decisions.open_work(batch, later)
                 else:
                     self._park_work(batch, later)
-            await self._write(batch, None)
+            await self.write(batch, None)
 
     def _park_work(self, batch: Batch, record: WorkRecord) -> None:
-        self.decisions.close_work(batch, msgspec.structs.replace(record, state="parked"))
+        self.decisions.park_work(batch, record)
         telemetry.PARKED.labels(self.service.name, "work").inc()
-        letter = {"what": "work", "work": record.key, "cause": record.last_error, "payload": record.payload}
-        self.decisions.dead_letter(batch, name=record.key, letter=letter)
-
-    async def retry_work(self, key: str) -> None:
-        """Open a parked piece of work again."""
-        async with self._turn() as batch:
-            body = (await self.store.get(WorkRecord.kind, [key])).get(key)
-            record = decode_document(WorkRecord, body) if body else None
-            if record is None or record.state != "parked":
-                raise Refused("not-parked", f"work {key!r} is not parked in {self.service.name}")
-            again = msgspec.structs.replace(record, state="open", failures=0, not_before=0.0)
-            self.decisions.open_work(batch, again)
-            await self._write(batch, None)
+        cause = (record.last_error or "")[:LONGEST_CAUSE]
+        self.decisions.dead_letter(batch, DeadLetter(what="work", name=record.key, cause=cause, at=time.time()))
 
     async def emit_due(self, record: DeadlineRecord, emit: Emit) -> None:
         """A deadline has passed: say so, and forget it in the same write."""
-        async with self._turn() as batch:
+        async with self.turn() as batch:
             await self.decisions.accept(batch, [emit], Origin.of(None))
             self.decisions.drop_deadline(batch, record)
-            await self._write(batch, None)
+            await self.write(batch, None)
 
-    async def dead_letter_stored(self, entry: OutboxEntry) -> None:
-        """A dead letter reached its stream."""
-        async with self._turn() as batch:
-            self.decisions.seen_back(batch, entry.identity)
-            await self._write(batch, None)
+    async def refuse(self, entry: OutboxEntry, cause: str | None) -> None:
+        """Note that the bus refuses a decided event for good (None: that it is to be tried again)."""
+        async with self.turn() as batch:
+            self.decisions.refuse(batch, entry, cause)
+            await self.write(batch, None)
 
     # ----------------------------------------------------- commands, questions
 
     async def command(self, name: str, request: Request) -> tuple[dict[str, Any], list[asyncio.Future[None]]]:
         """Decide a command once; returns its result and what to wait for before answering."""
-        async with self._turn() as batch:
+        async with self.turn() as batch:
             body = (await self.store.get(CommandRecord.kind, [request.id])).get(request.id)
             if body is not None:
                 record = decode_document(CommandRecord, body)
@@ -385,22 +394,22 @@ class Engine:
             outcome: Outcome = await self._pure(lambda: decide(self._set, self.outbox, request))
             identities = await self.decisions.accept(batch, outcome.actions, Origin.of(None))
             batch.put(CommandRecord(id=request.id, result=outcome.result, identities=tuple(identities)))
-            await self._write(batch, None)
+            await self.write(batch, None)
             return outcome.result, self._futures(identities)
 
     async def question(self, name: str, request: Request) -> dict[str, Any]:
         """Answer from the state as it is now."""
-        async with self._turn():
+        async with self.turn():
             self._set.trim()
             return await self._pure(lambda: self.service.questions[name](self._set, request))
 
     async def document(self, kind: type[D], key: str) -> D | None:
-        async with self._turn():
+        async with self.turn():
             return await self._pure(lambda: self._set.get(kind, key))
 
     async def read(self, question: Callable[[State], T]) -> T:
         """The answer of a pure function of the state as it is now."""
-        async with self._turn():
+        async with self.turn():
             return await self._pure(lambda: question(self._set))
 
     async def say(self, actions: Iterable[Action]) -> list[asyncio.Future[None]]:
@@ -408,9 +417,9 @@ class Engine:
 
         What is answered is done when its event is folded.
         """
-        async with self._turn() as batch:
+        async with self.turn() as batch:
             identities = await self.decisions.accept(batch, actions, Origin.of(None))
-            await self._write(batch, None)
+            await self.write(batch, None)
             return self._futures(identities)
 
     def _futures(self, identities: Iterable[str]) -> list[asyncio.Future[None]]:
@@ -430,14 +439,16 @@ class Engine:
 
     async def move(self, swap: Callable[[], Awaitable[Store]]) -> None:
         """Go on over another store with the same state; `swap` runs while nothing else does."""
-        async with self._turn():
+        async with self.turn():
             self.store = await swap()
             self._set = WorkingSet(self.store, cache_size=self.service.kept)
             self.decisions.store = self.store
+            self._tail = FoldedTail(self.store)
+            await self._tail.load()
 
     # ------------------------------------------------------------------ write
 
-    async def _write(self, batch: Batch, position: int | None) -> None:
+    async def write(self, batch: Batch, position: int | None) -> None:
         puts, deletes = batch.puts(), batch.deletes()
         for (kind, key), document in self._set.changes().items():
             if document is None:

@@ -57,8 +57,17 @@ class StoreNotFitError(RuntimeFailure):
         self.next_action = next_action
 
 
-class LogTruncatedError(RuntimeFailure):
-    """The log does not hold what this service has yet to read; nothing may be guessed."""
+class LogMismatchError(RuntimeFailure):
+    """The log is not the one that was folded, or not whole: nothing may be guessed from it.
+
+    `code` is LogHole, LogTruncated, LogReplaced, LogDiverged or LogLostTail.
+    """
+
+    def __init__(self, code: str, message: str, next_action: str = "") -> None:
+        super().__init__(f"{code}: {message}" + (f". {next_action}" if next_action else ""))
+        self.code = code
+        self.message = message
+        self.next_action = next_action
 
 
 class SettingsError(RuntimeFailure):

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Health:
-    """The current state of one service; `probes` add facts that change by themselves."""
+    """The current state of one service: facts that change by themselves, and problems that a person should see."""
 
     def __init__(self, service: str) -> None:
         self.service = service
@@ -27,17 +27,28 @@ class Health:
         self.caught_up = False
         self.started = time.time()
         self._probes: dict[str, Callable[[], Any]] = {}
+        self._problems: dict[str, Callable[[], str]] = {}
 
     def probe(self, name: str, read: Callable[[], Any]) -> None:
+        """A fact to show; `connected` and `trouble` also decide whether the service is ready."""
         self._probes[name] = read
 
+    def problem(self, name: str, read: Callable[[], str]) -> None:
+        """A sentence that is empty while all is well: anything else turns health red, and hinders no work."""
+        self._problems[name] = read
+
     def report(self) -> dict[str, Any]:
+        """`ready`: it does its work. `healthy`: and nothing needs a person's attention."""
         facts = {name: read() for name, read in self._probes.items()}
-        trouble = [facts[name] for name in ("trouble",) if facts.get(name)]
-        healthy = self.caught_up and bool(facts.get("connected", True)) and not trouble
+        trouble = str(facts.get("trouble") or "")
+        ready = self.caught_up and bool(facts.get("connected", True)) and not trouble
+        problems = [trouble, *(read() for read in self._problems.values())]
+        problems = [problem for problem in problems if problem]
         return {
             "service": self.service,
-            "healthy": healthy,
+            "healthy": ready and not problems,
+            "ready": ready,
+            "problems": problems,
             "phase": self.phase,
             "caught_up": self.caught_up,
             "up_s": round(time.time() - self.started, 1),

@@ -33,18 +33,23 @@ class Outbox:
 
     def restore(self, entries: Iterable[OutboxEntry]) -> None:
         for entry in entries:
-            body = None if entry.dead else decode(entry.subject, entry.headers, entry.body).body
-            self.add(entry, body)
+            self.add(entry, decode(entry.subject, entry.headers, entry.body).body)
             self._next = max(self._next, entry.order + 1)
 
     def next_order(self) -> int:
         self._next += 1
         return self._next - 1
 
-    def add(self, entry: OutboxEntry, body: EventBody | None) -> None:
+    def add(self, entry: OutboxEntry, body: EventBody) -> None:
         self._entries[entry.identity] = entry
-        if body is not None:
-            self._bodies[type(body)][entry.identity] = parse_subject(entry.subject).project, body
+        self._bodies[type(body)][entry.identity] = parse_subject(entry.subject).project, body
+
+    def replace(self, entry: OutboxEntry) -> bool:
+        """The same event with another note on it; False when it has left the outbox."""
+        if entry.identity not in self._entries:
+            return False
+        self._entries[entry.identity] = entry
+        return True
 
     def remove(self, identity: str) -> OutboxEntry | None:
         for bodies in self._bodies.values():
@@ -60,6 +65,14 @@ class Outbox:
     def entries(self) -> list[OutboxEntry]:
         """In the order of decision."""
         return sorted(self._entries.values(), key=lambda entry: entry.order)
+
+    def refused(self) -> list[OutboxEntry]:
+        """What the bus will never take as it is."""
+        return [entry for entry in self._entries.values() if entry.refused is not None]
+
+    def oldest(self) -> float | None:
+        """When the event that has waited longest was decided (seconds since the epoch); refused ones do not wait."""
+        return min((entry.decided_at for entry in self._entries.values() if entry.refused is None), default=None)
 
     def of(self, body_type: type[B], project: str | None = None) -> list[B]:
         found = self._bodies.get(body_type, {}).values()

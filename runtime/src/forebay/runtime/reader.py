@@ -13,73 +13,44 @@ from collections.abc import Sequence
 
 from forebay.runtime import telemetry
 from forebay.runtime.engine import Engine
-from forebay.runtime.errors import FencedError, LogTruncatedError
+from forebay.runtime.errors import FencedError, LogMismatchError
 from forebay.runtime.log import LogMessage, LogReader, read_all
-from forebay.runtime.stores.port import Put, WriteBatch
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S = 10.0
 _LOOK_EVERY_S = 1.0
-_STREAM, _CREATED = "_stream", "created"
-"""Raw row: which log the folded sequences are of."""
 
 
 class Reader:
     """Feeds one engine. `failed` is set when the service must not go on."""
 
-    def __init__(self, engine: Engine, log: LogReader) -> None:
+    def __init__(self, engine: Engine, log: LogReader, trusted: asyncio.Event) -> None:
         self._engine = engine
         self._log = log
+        self._trusted = trusted
+        """Set while the log is known to be the one that was folded; nothing is folded meanwhile."""
         self.trouble: str | None = None
         """Why reading stands still just now, for health."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def catch_up(self) -> None:
-        """Fold everything that is in the log now.
-
-        Raises `LogTruncatedError` when the log does not go on where the store ends.
-        """
-        first, last = await self._log.ends()
-        position = self._engine.position
-        if last < position:
-            msg = (
-                f"STREAM_RESET: the log ends at {last}, but {self._engine.service.name} has folded {position}: the broker lost its"
-                f" store or was replaced. Restore the log, or move the service's store away and start again"
-            )
-            raise LogTruncatedError(msg)
-        if first > position + 1 and last > position:
-            msg = f"STREAM_TRUNCATED: the log begins at {first}, but {self._engine.service.name} still needs {position + 1}"
-            raise LogTruncatedError(msg)
-        await self._same_stream()
+        """Fold everything that is in the log now. Raises `LogMismatchError` when some of it is missing."""
+        last = (await self._log.state()).last
         again = True
-        async for batch in read_all(self._log, after=position, until=last):
+        async for batch in read_all(self._log, after=self._engine.position, until=last):
             self._engine.lag = last - self._engine.position
             await (self._engine.reread(batch) if again else self._engine.fold(batch))
             again = False
         self._engine.lag = 0
-
-    async def _same_stream(self) -> None:
-        """A stream that was made anew holds other messages under the sequences that were folded."""
-        created = await self._log.created()
-        known = (await self._engine.store.get(_STREAM, [_CREATED])).get(_CREATED)
-        if known == created.encode():
-            return
-        if known is not None and self._engine.position:
-            msg = (
-                f"STREAM_RESET: the log was made at {created}, but what {self._engine.service.name} has folded up to"
-                f" {self._engine.position} is of the log made at {known.decode()}: the broker lost its store or was"
-                f" replaced. Restore the log, or move the service's store away and start again"
-            )
-            raise LogTruncatedError(msg)
-        await self._engine.store.write(WriteBatch(puts=[Put(_STREAM, _CREATED, created.encode())]))
 
     async def take(self, delivered: Sequence[LogMessage], pending: int) -> None:
         """Fold one delivered batch; a failure that may pass is retried here, and later messages wait."""
         pause = 0.1
         while not self.failed.done():
             try:
+                await self._trusted.wait()
                 await self._take(sorted(delivered, key=lambda message: message.seq))
-            except (FencedError, LogTruncatedError) as error:
+            except (FencedError, LogMismatchError) as error:
                 self.failed.set_exception(error)
                 raise
             except Exception as error:  # noqa: BLE001 the store or the bus is down: wait, say so, try again
@@ -103,11 +74,11 @@ class Reader:
         while not self.failed.done():
             before = self._engine.position
             await asyncio.sleep(_LOOK_EVERY_S)
-            if self.trouble is not None or self._engine.position != before:
+            if self.trouble is not None or self._engine.position != before or not self._trusted.is_set():
                 continue
             try:
                 await self._engine.fold(await self._log.read(before))
-            except FencedError as error:
+            except (FencedError, LogMismatchError) as error:
                 if not self.failed.done():
                     self.failed.set_exception(error)
             except Exception as error:  # noqa: BLE001 whatever it is, the next delivery meets it and says so

@@ -17,6 +17,7 @@ from pathlib import Path
 from forebay.runtime.digest import store_digest
 from forebay.runtime.engine import Engine
 from forebay.runtime.log import LogMessage
+from forebay.runtime.log_tail import KEPT, NEVER
 from forebay.runtime.machine import Service
 from forebay.runtime.stores.port import Store
 from forebay.runtime.stores.sqlite import SqliteStore
@@ -67,13 +68,19 @@ async def rebuild_into(
     service: Service,
     log: AsyncIterator[Sequence[LogMessage]],
     *,
+    until: int | None = None,
     progress: Callable[[int], None] | None = None,
     poison: frozenset[int] = frozenset(),
+    gaps: frozenset[int] = frozenset(),
 ) -> RebuildResult:
-    """Fold batches of the log into an empty store that this process holds."""
+    """Fold batches of the log into an empty store that this process holds.
+
+    A store that goes on living says with `until` how far the log is folded now: from its
+    last messages on it knows later whether the log is still the same.
+    """
     started = time.perf_counter()
-    engine = Engine(service, store, decides=False)
-    engine.poison = poison
+    engine = Engine(service, store, decides=False, tail_since=NEVER if until is None else until - KEPT)
+    engine.poison, engine.gaps = poison, gaps
     await engine.open()
     events = 0
     with _rarely_collected():

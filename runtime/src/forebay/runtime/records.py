@@ -18,7 +18,7 @@ SEEN = "_seen"
 
 
 class OutboxEntry(Document, frozen=True, kw_only=True):
-    """A message that is decided; it stays until it is seen back in the log (or stored, for dead letters)."""
+    """An event that is decided; it stays until it is seen back in the log."""
 
     kind: ClassVar[str] = "_outbox"
     order: int
@@ -26,11 +26,47 @@ class OutboxEntry(Document, frozen=True, kw_only=True):
     subject: str
     headers: dict[str, str]
     body: bytes
-    dead: bool = False
+    decided_at: float = 0.0
+    """Seconds since the epoch; how long it waits is told, and decides nothing."""
+    refused: str | None = None
+    """Why the bus will never take it as it is; it is set aside, so that what was decided later is not delayed."""
 
     @property
     def key(self) -> str:
         return f"{self.order:016d}"
+
+
+class SentEvent(Document, frozen=True, kw_only=True):
+    """An own event that is in the log. Kept for as long as the log's tail is checked: a lost tail is published again."""
+
+    kind: ClassVar[str] = "_sent"
+    seq: int
+    entry: OutboxEntry
+
+    @property
+    def key(self) -> str:
+        return f"{self.seq:020d}"
+
+
+class DeadLetter(Document, frozen=True, kw_only=True):
+    """A reference to what was given up, not yet in FOREBAY_DEAD: what and why, never the message itself."""
+
+    kind: ClassVar[str] = "_dead"
+    what: str
+    """`message` or `work`."""
+    name: str
+    """Its sequence with leading zeros, or the key of the work."""
+    cause: str
+    at: float
+    seq: int | None = None
+    subject: str | None = None
+    stage: str | None = None
+    refused: str | None = None
+    """Why the bus does not take the letter; it is set aside."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.what}/{self.name}"
 
 
 class WorkRecord(Document, frozen=True, kw_only=True):
@@ -47,6 +83,8 @@ class WorkRecord(Document, frozen=True, kw_only=True):
     failures: int = 0
     not_before: float = 0.0
     """Seconds since the epoch; pauses are no decisions, so the wall clock will do."""
+    seq: int = 0
+    """How far the log was folded when it was asked for."""
     asked_at: float = 0.0
     """Oldest first, also after a crash: else what has a late name would never have its turn."""
     group: str | None = None
@@ -71,6 +109,8 @@ class DeadlineRecord(Document, frozen=True, kw_only=True):
     entity: str
     condition: str
     at: datetime
+    seq: int = 0
+    """How far the log was folded when it was set."""
 
     @property
     def key(self) -> str:
@@ -85,6 +125,9 @@ class ParkedMessage(Document, frozen=True, kw_only=True):
     subject: str
     stage: str
     cause: str
+    at: float = 0.0
+    dismissed: str | None = None
+    """Who has looked at it and wants to hear no more of it; it stays on record."""
 
     @property
     def key(self) -> str:
@@ -112,4 +155,16 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 READING = "_reading"
-INTERNAL: tuple[type[Document], ...] = (OutboxEntry, WorkRecord, DeadlineRecord, ParkedMessage, CommandRecord)
+OF_THE_LOG = "_stream"
+"""Raw rows: which log the folded sequences are of, and which of its messages are accepted as lost."""
+LOST = "_lost"
+"""Raw row: the last tail that the broker lost, until somebody has dismissed it."""
+INTERNAL: tuple[type[Document], ...] = (
+    OutboxEntry,
+    SentEvent,
+    DeadLetter,
+    WorkRecord,
+    DeadlineRecord,
+    ParkedMessage,
+    CommandRecord,
+)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from forebay.runtime.errors import SettingsError
+from forebay.runtime.sequences import parse_ranges
 
 PREFIX = "FOREBAY_"
 
@@ -33,6 +34,8 @@ class ServiceSettings(BaseModel):
     """SQLite file; default `<home>/services/<name>/state.sqlite`."""
     store_url: str | None = None
     """MongoDB instead of the SQLite file, e.g. mongodb://user:password@host/forebay?replicaSet=rs0."""
+    accepted_loss: str = ""
+    """Sequences of messages that the log lost and that somebody has accepted as lost, e.g. 4, 123-130."""
     health_port: int = Field(default=0, ge=0, le=65535)
     """HTTP port of /healthz and /metrics; 0 turns it off."""
     health_address: str = "127.0.0.1"
@@ -48,6 +51,16 @@ class ServiceSettings(BaseModel):
             msg = "a store is a SQLite file (FOREBAY_STORE) or mongodb://host/database"
             raise ValueError(msg)
         return url
+
+    @field_validator("accepted_loss")
+    @classmethod
+    def _sequences(cls, text: str) -> str:
+        try:
+            parse_ranges(text)
+        except ValueError:
+            msg = "expected sequences of messages, for example 4, 123-130"
+            raise ValueError(msg) from None
+        return text
 
     def store_path(self, service: str) -> Path:
         return self.store or self.home / "services" / service / "state.sqlite"

@@ -19,9 +19,10 @@ from forebay.runtime.digest import store_digest
 from forebay.runtime.documents import decode_document
 from forebay.runtime.engine import Engine
 from forebay.runtime.log import LogMessage, LogReader, read_all
+from forebay.runtime.log_tail import KEPT
 from forebay.runtime.machine import Service
 from forebay.runtime.rebuild import rebuild_into
-from forebay.runtime.records import INTERNAL, ParkedMessage
+from forebay.runtime.records import INTERNAL, LOST, OF_THE_LOG, ParkedMessage
 from forebay.runtime.stores.place import StorePlace
 from forebay.runtime.stores.port import Put, Store, WriteBatch
 
@@ -85,8 +86,8 @@ class Takeover:
 
     async def _rebuild(self, shadow: Store) -> None:
         live, progress = self._engine, self.progress
-        engine = Engine(live.service, shadow, decides=False)
-        engine.poison = await poison_of(live.store)
+        engine = Engine(live.service, shadow, decides=False, tail_since=live.position - KEPT)
+        engine.poison, engine.gaps = await poison_of(live.store), live.gaps
         await engine.open()
         while live.position - engine.position > _CLOSE:
             await self._fold(engine, live.position)
@@ -150,6 +151,9 @@ async def carry_over(old: Store, new: Store) -> None:
             await new.write(WriteBatch(puts=puts))
             after = rows[-1][0]
             await asyncio.sleep(0)
+    for raw in (OF_THE_LOG, LOST):
+        rows = await old.page(raw, after="", limit=500)
+        await new.write(WriteBatch(puts=[Put(raw, key, body) for key, body in rows]))
 
 
 async def poison_of(store: Store) -> frozenset[int]:
@@ -167,6 +171,7 @@ async def refold_if_older(service: Service, store: Store, place: StorePlace, log
     _log.info("%s: fold version %d -> %d, folding again", service.name, head.fold_version, service.fold_version)
     shadow = await place.shadow(store)
     poison = await poison_of(store)
-    await rebuild_into(shadow, service, read_all(log, after=0, until=head.position), poison=poison)
+    messages = read_all(log, after=0, until=head.position)
+    await rebuild_into(shadow, service, messages, until=head.position, poison=poison, gaps=log.gaps)
     await carry_over(store, shadow)
     return await place.swap(store, shadow)

@@ -159,7 +159,7 @@ PROVIDERS: tuple[Provider, ...] = (
         name="dead",
         panel=_PLACE,
         module="forebay.cli.dead",
-        commands={"dead": "List, show and retry messages that a service gave up on."},
+        commands={"dead": "List, show, retry and dismiss what a service gave up on."},
     ),
     Provider(
         name="rebuild",

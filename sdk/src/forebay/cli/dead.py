@@ -1,144 +1,213 @@
-"""`forebay dead list|show|retry`: what services gave up on, and how to hand it to them again."""
+"""`forebay dead list|show|retry|dismiss`: what services gave up on, and what to do with it."""
 
 from __future__ import annotations
 
-import base64
 import json
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from forebay.cli.output import AsJson, Project, console, moment, plain_table, print_json
+from forebay.cli.output import AsJson, Project, console, errors, moment, plain_table, print_json
 from forebay.cli.place import Place, find_place, person, run_async
+from forebay.contracts.parts import SERVICES
+
+if TYPE_CHECKING:
+    from forebay.runtime.client import Client
+    from forebay.runtime.log import LogMessage
+
+LOST_TAIL = "lost-tail"
+Name = Annotated[str, typer.Argument(help="The name in `dead list`, for example ingest/123.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="List, show and retry messages that a service gave up on.", no_args_is_help=True)
+    group = typer.Typer(help="List, show, retry and dismiss what a service gave up on.", no_args_is_help=True)
     group.command("list", epilog="Example: forebay dead list")(list_dead)
-    group.command("show", epilog="Example: forebay dead show 3")(show)
-    group.command("retry", epilog="Example: forebay dead retry 3")(retry)
+    group.command("show", epilog="Example: forebay dead show ingest/123")(show)
+    group.command("retry", epilog="Example: forebay dead retry ingest/123")(retry)
+    group.command("dismiss", epilog="Example: forebay dead dismiss ingest/123")(dismiss)
     app.add_typer(group, name="dead")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """One dead letter: which service gave up on what, and why."""
+class Parked:
+    """One thing that a service gave up on: a message of the log, or a piece of its own work."""
 
-    number: int
-    at: str
+    name: str
     consumer: str
     what: str
-    seq: int | None
-    work: str | None
     cause: str
-    content: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "number": self.number, "at": self.at, "consumer": self.consumer, "what": self.what, "seq": self.seq,
-            "work": self.work, "cause": self.cause,
-        }  # fmt: skip
+    at: str
+    seq: int | None = None
+    subject: str | None = None
+    stage: str | None = None
+    work: str | None = None
 
 
-async def _read(place: Place) -> list[Letter]:
-    from forebay.contracts.subjects import DEAD_STREAM  # noqa: PLC0415 help must not pay for it
-    from forebay.runtime.log import LogReader  # noqa: PLC0415
-
-    letters: list[Letter] = []
-    async with place.client() as client:
-        reader = LogReader(client.nc, DEAD_STREAM)
-        after = 0
-        while batch := await reader.read(after):
-            letters += [_letter(message) for message in batch]
-            after = batch[-1].seq
-    return letters
-
-
-def _letter(message: Any) -> Letter:
-    content: dict[str, Any] = json.loads(message.data)
-    advisory = str(message.subject).startswith("$JS.")
-    cause = content.get("cause") or content.get("reason") or ""
-    if advisory and not cause:
-        cause = f"the server gave up after {content.get('deliveries')} deliveries; the reader died of it"
-    seq = content.get("seq", content.get("stream_seq"))
-    return Letter(
-        number=message.seq,
-        at=message.stored_at.isoformat(),
-        consumer=str(content.get("consumer", "?")),
-        what=str(content.get("what", "delivery" if advisory else "?")),
-        seq=int(seq) if seq is not None else None,
-        work=content.get("work"),
-        cause=str(cause),
-        content=content,
-    )
-
-
-def list_dead(as_json: AsJson = False) -> None:
-    """List the dead letters, newest last."""
-    letters = run_async(_read(find_place(None)))
-    if as_json:
-        print_json({"dead": [one.to_json() for one in letters]})
-        return
-    table = plain_table("number", "time", "service", "what", "message", "cause")
-    for one in letters:
-        table.add_row(
-            str(one.number), moment(one.at), one.consumer, one.what, str(one.seq or one.work or "-"), escape(one.cause)
-        )
-    console().print(table if letters else "no dead letters")
-
-
-def show(
-    number: Annotated[int, typer.Argument(help="The letter's number in `dead list`.")], as_json: AsJson = False
-) -> None:
-    """Show one dead letter with the message as it came."""
-    letter = _find(find_place(None), number)
-    body = letter.content.get("body_base64")
-    text = base64.b64decode(body).decode(errors="replace") if body else None
-    if as_json:
-        print_json(letter.to_json() | {"content": letter.content, "body": text})
-        return
-    out = console()
-    out.print(f"[bold]letter {letter.number}[/]: {letter.consumer} gave up on {letter.what} at {moment(letter.at)}")
-    out.print(f"cause: {escape(letter.cause)}")
-    for name in ("seq", "subject", "stage", "work", "payload", "headers"):
-        if letter.content.get(name) is not None:
-            out.print(f"{name}: {escape(str(letter.content[name]))}")
-    if text is not None:
-        out.print(f"body: {escape(text)}")
-
-
-def retry(
-    number: Annotated[int, typer.Argument(help="The letter's number in `dead list`.")],
-    project: Project = None,
+def list_dead(
+    history: Annotated[
+        bool, typer.Option("--history", help="Show every dead letter ever told, also of what was retried since.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hand that very message, or piece of work, to that service again."""
+    """List what is parked now, oldest first."""
+    place = find_place(None)
+    found, silent = run_async(_history(place)) if history else run_async(_parked(place))
+    if as_json:
+        print_json({"dead": [asdict(one) for one in found], "not_answering": silent})
+    else:
+        table = plain_table("name", "time", "what", "cause")
+        for one in found:
+            table.add_row(escape(one.name), moment(one.at), one.what, escape(one.cause))
+        console().print(table if found else "nothing is parked")
+        for service in silent:
+            errors().print(f"{service} does not answer: what it parked is not listed; see: forebay status")
+    if silent:
+        raise typer.Exit(3)
+
+
+def show(name: Name, as_json: AsJson = False) -> None:
+    """Show one of them; a message with its headers and body as they lie in the log."""
+    parked, message = run_async(_with_message(find_place(None), name))
+    body = None if message is None else message.data.decode(errors="replace")
+    headers = None if message is None else dict(message.headers)
+    if as_json:
+        print_json(asdict(parked) | {"headers": headers, "body": body})
+        return
+    out = console()
+    out.print(f"[bold]{escape(parked.name)}[/]: {parked.consumer} gave up on this {parked.what} at {moment(parked.at)}")
+    out.print(f"cause: {escape(parked.cause)}")
+    for label, value in (("subject", parked.subject), ("stage", parked.stage), ("headers", headers), ("body", body)):
+        if value is not None:
+            out.print(f"{label}: {escape(str(value))}")
+
+
+def retry(name: Name, project: Project = None, as_json: AsJson = False) -> None:
+    """Hand that very message, or piece of work, to its service again. Exit 1 when it fails again."""
     place = find_place(project)
-    letter = _find(place, number)
-    args = {"work": letter.work} if letter.work else {"seq": letter.seq}
-
-    async def asked() -> dict[str, Any]:
-        async with place.client() as client:
-            return (await client.ask(letter.consumer, place.project, "dead-retry", args, by=person())).result
-
-    result = run_async(asked())
+    result = run_async(_ask(place, name, "dead-retry"))
     if as_json:
         print_json(result)
     else:
-        console().print(f"{letter.consumer} has {letter.what} {letter.work or letter.seq} again: {escape(str(result))}")
+        console().print(
+            f"{escape(name)}: {'parked again, for the same reason' if result.get('folded') is False else 'done'}"
+        )
     if result.get("folded") is False:
         raise typer.Exit(1)
 
 
-def _find(place: Place, number: int) -> Letter:
-    from forebay.runtime.errors import Refused  # noqa: PLC0415
+def dismiss(name: Name, project: Project = None, as_json: AsJson = False) -> None:
+    """Stop counting it as a problem. It stays on record, and can still be retried."""
+    result = run_async(_ask(find_place(project), name, "dead-dismiss"))
+    if as_json:
+        print_json(result)
+    else:
+        console().print(f"{escape(name)} is dismissed by {escape(person())}")
 
-    letters = run_async(_read(place))
-    found = next((one for one in letters if one.number == number), None)
-    if found is None:
-        msg = f"there is no dead letter {number}"
-        raise Refused("unknown-letter", msg, "see: forebay dead list")
+
+async def _ask(place: Place, name: str, question: str) -> dict[str, Any]:
+    service, about = _split(name)
+    async with place.client() as client:
+        return (await client.ask(service, place.project, question, about, by=person())).result
+
+
+def _split(name: str) -> tuple[str, dict[str, Any]]:
+    """`ingest/123` is a message, `ingest/validate/u-1` a piece of work. Raises `Refused`."""
+    from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
+
+    service, _, rest = name.partition("/")
+    if service not in SERVICES or not rest:
+        raise Refused("unknown-name", f"{name!r} names nothing that is parked", "see: forebay dead list")
+    if rest == LOST_TAIL:
+        return service, {"lost_tail": True}
+    return service, {"seq": int(rest)} if rest.isascii() and rest.isdigit() else {"work": rest}
+
+
+async def _parked(place: Place) -> tuple[list[Parked], list[str]]:
+    """What each service has parked now, and the services that do not answer."""
+    from forebay.runtime.errors import Unreachable  # noqa: PLC0415 help must not pay for it
+
+    found: list[Parked] = []
+    silent: list[str] = []
+    async with place.client() as client:
+        for part in SERVICES:
+            try:
+                found += await _parked_in(client, place, str(part))
+            except Unreachable:
+                silent.append(str(part))
+    return found, silent
+
+
+async def _parked_in(client: Client, place: Place, service: str) -> list[Parked]:
+    answer = (await client.ask(service, place.project, "dead", {}, by=person(), timeout=5)).result
+    found = [
+        Parked(
+            name=f"{service}/{one.get('seq') or one.get('work')}",
+            consumer=service,
+            at=_when(float(one.pop("at"))),
+            **one,
+        )
+        for one in answer["dead"]
+    ]
+    if lost := answer.get("lost_tail"):
+        found.append(
+            Parked(
+                name=f"{service}/{LOST_TAIL}",
+                consumer=service,
+                what="lost tail",
+                cause=lost["text"],
+                at=_when(lost["at"]),
+            )
+        )
     return found
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+async def _with_message(place: Place, name: str) -> tuple[Parked, LogMessage | None]:
+    from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
+
+    service, _ = _split(name)
+    async with place.client() as client:
+        found = next((one for one in await _parked_in(client, place, service) if one.name == name), None)
+        if found is None:
+            raise Refused("not-parked", f"{name} is not parked", "see: forebay dead list")
+        return found, None if found.seq is None else await client.log_reader.one(found.seq)
+
+
+async def _history(place: Place) -> tuple[list[Parked], list[str]]:
+    """The letters in FOREBAY_DEAD; the oldest are dropped when it is full."""
+    from forebay.contracts.subjects import DEAD_STREAM  # noqa: PLC0415 help must not pay for it
+    from forebay.runtime.log import LogReader, read_all  # noqa: PLC0415
+
+    async with place.client() as client:
+        reader = LogReader(client.nc, DEAD_STREAM)
+        state = await reader.state()
+        letters = [
+            _letter(message)
+            async for batch in read_all(reader, after=state.first - 1, until=state.last)
+            for message in batch
+        ]
+    return letters, []
+
+
+def _letter(message: LogMessage) -> Parked:
+    content: dict[str, Any] = json.loads(message.data)
+    seq = content.get("seq", content.get("stream_seq"))
+    cause = content.get("cause") or content.get("reason")
+    return Parked(
+        name=f"{content.get('consumer', '?')}/{seq if seq is not None else content.get('work')}",
+        consumer=str(content.get("consumer", "?")),
+        what=str(content.get("what", "delivery")),
+        cause=str(cause or f"the bus stopped delivering it after {content.get('deliveries')} tries"),
+        at=message.stored_at.isoformat(),
+        seq=None if seq is None else int(seq),
+        subject=content.get("subject"),
+        stage=content.get("stage"),
+        work=content.get("work"),
+    )

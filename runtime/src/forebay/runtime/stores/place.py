@@ -22,6 +22,11 @@ class StorePlace(Protocol):
     Until `swap` has succeeded the live store is what the next process finds.
     """
 
+    @property
+    def where(self) -> str:
+        """The store's name for people."""
+        ...
+
     async def open(self) -> Store: ...
 
     async def shadow(self, live: Store) -> Store:
@@ -44,6 +49,10 @@ class SqlitePlace:
         self._path = path
         self._shadow = Path(f"{path}.shadow")
         self._fold_version = fold_version
+
+    @property
+    def where(self) -> str:
+        return str(self._path)
 
     async def open(self) -> Store:
         return SqliteStore(self._path, fold_version=self._fold_version)
@@ -96,6 +105,10 @@ class MongoPlace:
         self._service = service
         self._fold_version = fold_version
         self._made = 0
+
+    @property
+    def where(self) -> str:
+        return f"the collections {self._service.replace('-', '_')}_* of MongoDB"
 
     async def open(self) -> Store:
         from forebay.runtime.stores.mongo import open_mongo  # noqa: PLC0415 motor takes half a second to import

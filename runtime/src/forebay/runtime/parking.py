@@ -1,0 +1,109 @@
+"""What a service gave up: parked messages and work, and the letters that tell of them.
+
+The store keeps what was parked until somebody retries or dismisses it. A dead letter is
+a reference to it in FOREBAY_DEAD, for whoever looks at the bus; it has a queue of its
+own in the store and never delays a decided event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from forebay.runtime.documents import decode_document
+from forebay.runtime.engine import Engine
+from forebay.runtime.errors import Refused
+from forebay.runtime.records import DeadLetter, ParkedMessage, WorkRecord
+
+_SHOWN = 300
+"""Characters of a cause that a summary shows."""
+
+
+class Parking:
+    """What one engine has parked."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def now(self, *, limit: int = 1000) -> list[ParkedMessage | WorkRecord]:
+        """What is parked and not dismissed, oldest message first, then work."""
+        engine = self._engine
+        async with engine.turn():
+            keys = [f"{seq:020d}" for seq in sorted(engine.decisions.parked)[:limit]]
+            messages = await engine.store.get(ParkedMessage.kind, keys)
+            work = await engine.store.get(WorkRecord.kind, sorted(engine.decisions.parked_work)[:limit])
+            found: list[ParkedMessage | WorkRecord] = [decode_document(ParkedMessage, messages[key]) for key in keys]
+            return found + [decode_document(WorkRecord, body) for body in work.values()]
+
+    async def retry_work(self, key: str) -> None:
+        """Open a parked piece of work again. Raises `Refused` when it is not parked."""
+        engine = self._engine
+        async with engine.turn() as batch:
+            record = await self._parked_work(key)
+            again = msgspec.structs.replace(record, state="open", failures=0, not_before=0.0)
+            engine.decisions.open_work(batch, again)
+            engine.decisions.parked_work.pop(key, None)
+            await engine.write(batch, None)
+
+    async def dismiss(self, *, by: str, seq: int | None = None, work: str | None = None) -> None:
+        """Tell no more of a parked message or piece of work. Raises `Refused` when it is not parked."""
+        engine = self._engine
+        async with engine.turn() as batch:
+            if work is not None:
+                record = await self._parked_work(work)
+                engine.decisions.parked_work.pop(work, None)
+                batch.put(
+                    msgspec.structs.replace(
+                        record, state="dismissed", last_error=f"{record.last_error} (dismissed by {by})"
+                    )
+                )
+            else:
+                key = f"{seq:020d}"
+                body = (await engine.store.get(ParkedMessage.kind, [key])).get(key)
+                if body is None:
+                    raise Refused("not-parked", f"message {seq} is not parked in {engine.service.name}")
+                engine.decisions.dismiss(batch, decode_document(ParkedMessage, body), by)
+            await engine.write(batch, None)
+
+    async def _parked_work(self, key: str) -> WorkRecord:
+        body = (await self._engine.store.get(WorkRecord.kind, [key])).get(key)
+        record = decode_document(WorkRecord, body) if body else None
+        if record is None or record.state != "parked":
+            raise Refused("not-parked", f"work {key!r} is not parked in {self._engine.service.name}")
+        return record
+
+    def summary(self) -> str:
+        """One sentence for health; empty when nothing is parked."""
+        messages, work = self._engine.decisions.parked, self._engine.decisions.parked_work
+        counts = [_count(len(messages), "message"), _count(len(work), "piece of work", "pieces of work")]
+        said = " and ".join(count for count in counts if count)
+        if not said:
+            return ""
+        newest = messages[max(messages)] if messages else next(reversed(work.values()))
+        are = "is" if len(messages) + len(work) == 1 else "are"
+        return f"{said} {are} parked, the newest because of {newest[:_SHOWN]!r}; see: forebay dead list"
+
+    # ---------------------------------------------------------------- letters
+
+    async def letters(self, *, after: str, limit: int) -> list[DeadLetter]:
+        """Letters that are not in their stream yet, by key."""
+        engine = self._engine
+        async with engine.turn():
+            rows = await engine.store.page(DeadLetter.kind, after=after, limit=limit)
+            return [decode_document(DeadLetter, body) for _, body in rows]
+
+    async def letters_told(self, stored: Sequence[DeadLetter], refused: Iterable[DeadLetter]) -> None:
+        """Letters that reached their stream, and letters (with the reason in them) that never will."""
+        engine = self._engine
+        async with engine.turn() as batch:
+            for letter in stored:
+                batch.delete(DeadLetter, letter.key)
+            for letter in refused:
+                batch.put(letter)
+            await engine.write(batch, None)
+            engine.decisions.letters = await engine.store.count(DeadLetter.kind)
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return "" if not number else f"{number} {one if number == 1 else many or one + 's'}"

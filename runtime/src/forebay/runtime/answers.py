@@ -44,6 +44,7 @@ class Answers:
         self._place = place
         self._takeover: Takeover | None = None
         self._taking: asyncio.Task[None] | None = None
+        self._closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._own: dict[str, Callable[[Request], Awaitable[dict[str, Any]]]] = {
             "health": self._report,
@@ -122,11 +123,12 @@ class Answers:
         with telemetry.span(f"command {name}", kind=SpanKind.SERVER, service=self._engine.service.name):
             result, waiting = await self._engine.command(name, request)
         if waiting:
-            _, missing = await asyncio.wait(waiting, timeout=STORED_WITHIN_S)
-            if missing:
+            stored = asyncio.gather(*waiting)
+            await asyncio.wait((stored, self._closing), timeout=STORED_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+            if not stored.done():
                 raise Refused(
                     "not-stored-yet",
-                    f"{name} was decided, but its events are not in the log after {STORED_WITHIN_S:.0f} s;"
+                    f"{name} was decided, but its events are not in the log yet;"
                     " they are in the outbox and will be published when the bus takes them",
                     "ask again with the same id to see the answer",
                 )
@@ -152,7 +154,8 @@ class Answers:
             self.broken.set_exception(error)
 
     async def close(self) -> None:
-        """End a rebuild that is under way; the live store stays as it is."""
+        """Answer commands that still wait, and end a rebuild that is under way; the live store stays as it is."""
+        self._closing.cancel()
         if self._taking is not None:
             self._taking.cancel()
             await asyncio.gather(self._taking, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Attacks of a hostile collector and of a failing machine, each against the real parts."""

@@ -34,7 +34,7 @@ class ServiceSettings(BaseModel):
     store_url: str | None = None
     """MongoDB instead of the SQLite file, e.g. mongodb://user:password@host/forebay?replicaSet=rs0."""
     health_port: int = Field(default=0, ge=0, le=65535)
-    """HTTP port of /healthz and /metrics; 0 turns it off."""
+    """HTTP port of /livez, /readyz, /healthz and /metrics; 0 turns it off."""
     health_address: str = "127.0.0.1"
     """Where it listens; 0.0.0.0 in a pod, whose kubelet and Prometheus ask from outside."""
     otlp_endpoint: str | None = None

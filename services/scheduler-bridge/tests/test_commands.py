@@ -52,7 +52,12 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"restart": {"max_attempts": 0}}, "restart.max_attempts", "greater than or equal to 1"),
     ({"environment": {"HF_TOKEN": "hf_abc"}}, "environment.HF_TOKEN", "secrets are names, never values"),
     ({"environment": {"aws_secret_access_key": "x"}}, "environment.aws_secret_access_key", "never values"),
-    ({"environment": {"DB_PASSWORD_FILE": "x"}}, "environment.DB_PASSWORD_FILE", "never values"),
+    ({"environment": {"DB_PASSWORD": "x"}}, "environment.DB_PASSWORD", "never values"),
+    ({"command": ["python", "train.py", "--api-key=hunter2"]}, "command[2]", "secretKeyRef"),
+    ({"command": ["python", "--token", "hunter2"]}, "command[2]", "the value of --token looks like a secret"),
+    ({"args": ["https://ada:hunter2@host/x"]}, "args[0]", "never values"),
+    ({"parameters": {"wandb.api_key": "hunter2"}}, "parameters.wandb.api_key", "never values"),
+    ({"pod": {"env": [{"name": "TOKEN", "value": "hunter2"}]}}, "pod.env[0].value", "never values"),
     ({"environment": {"FOREBAY_JOB": "x"}}, "environment.FOREBAY_JOB", "set by Forebay"),
     ({"environment": {"CUDA_VISIBLE_DEVICES": "0"}}, "environment.CUDA_VISIBLE_DEVICES", "set by Forebay"),
     ({"environment": {"A=B": "x"}}, "environment.A=B", "not a variable name"),
@@ -82,8 +87,18 @@ def test_all_problems_come_at_once(world: World) -> None:
 
 def test_a_secret_value_is_never_repeated(world: World) -> None:
     """The refusal must not print the secret it refuses."""
-    no = refused(world, spec=spec(environment={"API_TOKEN": "hf_verysecret", "X": 3}))
-    assert "verysecret" not in no.message + str(no.details)
+    hidden = (
+        {"environment": {"API_TOKEN": "hf_verysecret", "X": 3}},
+        {"command": "train.py --api-key=verysecret"},
+        {"datasets": [{"name": "https://ada:verysecret@host/x"}]},
+        {"resources": {"cpu": "password=verysecret"}},
+        {"queue": "Bearer verysecret"},
+        {"parameters": {"token=verysecret": "1"}},
+        {"api_key=verysecret": 1},
+    )
+    for fields in hidden:
+        no = refused(world, spec=spec(**fields))
+        assert "verysecret" not in no.message + str(no.details)
 
 
 def test_not_a_mapping(world: World) -> None:

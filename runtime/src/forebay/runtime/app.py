@@ -16,8 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 from nats.errors import NoRespondersError
 
-from forebay.runtime import health as health_module
-from forebay.runtime import telemetry
+from forebay.runtime import health_server, telemetry
 from forebay.runtime.answers import Answers
 from forebay.runtime.bus import Bus
 from forebay.runtime.collector import collect_seldom
@@ -73,7 +72,7 @@ async def run_service(
     health = Health(service.name)
     async with contextlib.AsyncExitStack() as stack:
         if settings.health_port:
-            stack.callback(health_module.serve(health, settings.health_address, settings.health_port))
+            stack.callback(health_server.serve(health, settings.health_address, settings.health_port))
         bus = Bus(settings.nats_url, service.source, settings.nkey_file)
         await _patiently(bus.connect, "waiting for the bus", health)
         stack.push_async_callback(bus.close)

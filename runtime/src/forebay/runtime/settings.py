@@ -37,7 +37,7 @@ class ServiceSettings(BaseModel):
     accepted_loss: str = ""
     """Sequences of messages that the log lost and that somebody has accepted as lost, e.g. 4, 123-130."""
     health_port: int = Field(default=0, ge=0, le=65535)
-    """HTTP port of /healthz and /metrics; 0 turns it off."""
+    """HTTP port of /livez, /readyz, /healthz and /metrics; 0 turns it off."""
     health_address: str = "127.0.0.1"
     """Where it listens; 0.0.0.0 in a pod, whose kubelet and Prometheus ask from outside."""
     otlp_endpoint: str | None = None

@@ -64,6 +64,7 @@ def submit(  # noqa: PLR0917 typer passes arguments by name
     if check or render:
         offline_answer(spec, render=render, project=project, project_file=project_file, as_json=as_json)
         return
+    refuse_secrets(spec, file)
     place = find_place(project or spec.get("project"))
     args = {"spec": spec, "wait_for_dataset": wait_for_dataset}
     result = place.ask(BRIDGE, "submit", args, request_id=uuid.uuid4().hex)
@@ -81,6 +82,16 @@ def submit(  # noqa: PLR0917 typer passes arguments by name
         print_json(result | {"state": end["state"], "sentence": end["sentence"]})
     if end["state"] != "SUCCEEDED":
         raise typer.Exit(1)
+
+
+def refuse_secrets(spec: Mapping[str, Any], file: Path) -> None:
+    """A secret does not leave this machine. Raises `typer.BadParameter` that names the places, not the secrets."""
+    from forebay.contracts.masking import HOW_TO_PASS, mask, secrets_in  # noqa: PLC0415 only here
+
+    found = [f"{mask(where)}: {what}" for where, what in secrets_in(spec)]
+    if found:
+        msg = f"{file}: {'; '.join(found)}. Nothing was sent. Next: {HOW_TO_PASS}"
+        raise typer.BadParameter(msg)
 
 
 def read_job(file: Path) -> dict[str, Any]:

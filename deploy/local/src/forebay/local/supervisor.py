@@ -237,14 +237,14 @@ def _environment() -> dict[str, str]:
 
 
 async def _service_answers(port: int) -> str:
-    """What `/healthz` says is missing; "" when nothing is."""
+    """What `/readyz` says is missing; "" when nothing is."""
     return await asyncio.to_thread(_ask_health, port)
 
 
 def _ask_health(port: int) -> str:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
     try:
-        connection.request("GET", "/healthz")
+        connection.request("GET", "/readyz")
         answer = connection.getresponse()
         body = json.loads(answer.read())
     except (OSError, http.client.HTTPException, ValueError):

@@ -20,7 +20,7 @@ from forebay.scheduler_bridge.domain.job_file import Problem
 from forebay.scheduler_bridge.domain.manifest import Site, Submission
 from forebay.scheduler_bridge.domain.mounts import SHM
 from forebay.scheduler_bridge.domain.pod_parts import wrapped
-from forebay.scheduler_bridge.domain.specification import parse_spec
+from forebay.scheduler_bridge.domain.specification import parse_spec, secret_problems
 
 Json = dict[str, Any]
 COLD_START = f"{layout.DOMAIN}/allow-cold-start"
@@ -99,6 +99,8 @@ def described(job: Mapping[str, Any], *, user: str, site: Site, mark: str) -> Su
     """The job, or `NotInstrumentableError` with everything that is wrong with it."""
     read = as_job(job)
     name = name_of(job)
+    if secrets := tuple(secret_problems(job["spec"]["template"]["spec"], "spec.template.spec")):
+        raise NotInstrumentableError(in_words(secrets))
     values = {"name": name, **_values(read, site)}
     if not values["datasets"]:
         msg = f"{layout.DATASET_ANNOTATION} names no dataset; write for example pick-place@train-ready"

@@ -17,9 +17,10 @@ from pydantic import BaseModel, ValidationError
 
 from forebay.contracts.errors import InvalidNameError
 from forebay.contracts.identifiers import ID_PATTERN, content_digest, parse_logical_name
+from forebay.contracts.masking import HOW_TO_PASS, mask, secrets_in
 from forebay.contracts.v1.jobs import JobSpec
 from forebay.scheduler_bridge.domain.job_file import Problem, with_numbers
-from forebay.scheduler_bridge.domain.pod_overlay import OUR_VARIABLE, SECRET_NAME, VARIABLE
+from forebay.scheduler_bridge.domain.pod_overlay import OUR_VARIABLE, VARIABLE
 
 MAX_SPEC_BYTES = 32 * 1024
 """An event carries 64 KiB; the rest is for its envelope and what is added later."""
@@ -30,7 +31,20 @@ DATA_WORD = re.compile(r"\{data:([^{}\s]*)\}")
 
 
 def parse_spec(data: Any, *, project: str) -> JobSpec | tuple[Problem, ...]:
-    """The job, or every problem with it. A missing project is the project that asks."""
+    """The job, or every problem with it, none of which repeats a secret. A missing project is the project that asks."""
+    secrets, found = tuple(secret_problems(data)), _parsed(data, project)
+    if isinstance(found, JobSpec):
+        return secrets or found
+    return (*secrets, *(Problem(field=mask(item.field), message=mask(item.message)) for item in found))
+
+
+def secret_problems(data: Any, where: str = "") -> Iterator[Problem]:
+    """Secrets that are written out, each by its place."""
+    for field, what in secrets_in(data, where):
+        yield Problem(field=mask(field) or "spec", message=f"{what}: {HOW_TO_PASS}")
+
+
+def _parsed(data: Any, project: str) -> JobSpec | tuple[Problem, ...]:
     if not isinstance(data, Mapping):
         return (Problem(field="spec", message="a job is a mapping: name, command, datasets, resources, …"),)
     values, problems_found = with_numbers({**data, "project": data.get("project") or project})
@@ -148,11 +162,6 @@ def _environment(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(field=where, message="not a variable name: use letters, digits and '_'")
         elif OUR_VARIABLE.fullmatch(key):
             yield Problem(field=where, message="set by Forebay for each attempt; leave it out")
-        elif SECRET_NAME.fullmatch(key):
-            message = (
-                "looks like a secret: secrets are names, never values; let the command read it from a file or keyring"
-            )
-            yield Problem(field=where, message=message)
         elif "\x00" in value:
             yield Problem(field=where, message="the value holds a NUL byte")
 
@@ -207,7 +216,7 @@ _HINTS: dict[str, str] = {
     "mounts": "write one text: 'team(pvc):/work, 8G(memory):/scratch'",
     "checkpoints": "write {folder: /forebay/output/train/checkpoints, save_every_steps: 1000}",
     "loader": "write {workers: 8, batch_size: 32, sample_bytes: 2Mi}",
-    "pod": "write fields of a Kubernetes pod: {tolerations: [{key: gpu, operator: Exists}]}",
+    "pod": "write fields of a Kubernetes pod: {tolerations: [{key: nvidia.com/gpu, operator: Exists}]}",
     "environment": "write words and texts: {OMP_NUM_THREADS: '1'}",
     "parameters": "write names and plain values: {seed: 7}",
     "restart": "write {max_attempts: 3, allow_cold_start: false}",

@@ -13,7 +13,7 @@ from forebay.contracts.parts import Part, Source
 from forebay.contracts.permissions import identity_of
 from forebay.local.bus import Bus
 from forebay.local.home import Home, ProcessId, free_port, process_id
-from forebay.local.settings import LocalSettings
+from forebay.local.settings import ALWAYS, LocalSettings
 from forebay.runtime.connection import connect
 from nats.aio.client import Client as NatsClient
 
@@ -68,14 +68,16 @@ class NatsServer:
 
 
 @asynccontextmanager
-async def nats_server(folder: Path, *projects: str, pods: bool = False) -> AsyncIterator[NatsServer]:
+async def nats_server(
+    folder: Path, *projects: str, pods: bool = False, sync_interval: str = ALWAYS
+) -> AsyncIterator[NatsServer]:
     """Start a server with everything `forebay up` would give it; stop it and close its clients at the end.
 
     `pods`: it admits pods, about which it asks the bridge.
     """
     home = Home(folder)
     port = free_port()
-    bus = Bus(home, LocalSettings(home=folder, bus_pods=pods))
+    bus = Bus(home, LocalSettings(home=folder, bus_pods=pods, sync_interval=sync_interval))
     bus.init(projects or ("arm-lab",), port=port)
     server = NatsServer(home=home, port=port, bus=bus)
     await server.start()

@@ -12,6 +12,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from nats.errors import NoRespondersError
@@ -22,6 +23,7 @@ from forebay.runtime.answers import Answers
 from forebay.runtime.bus import Bus
 from forebay.runtime.collector import collect_seldom
 from forebay.runtime.companion import Companion, Company
+from forebay.runtime.disk_room import disk_problem
 from forebay.runtime.engine import Engine
 from forebay.runtime.errors import FencedError, RuntimeFailure, StoreNotFitError, Unreachable
 from forebay.runtime.health import Health
@@ -59,6 +61,7 @@ async def run_service(
     )
     telemetry.set_up(service.name, settings.otlp_endpoint)
     health = Health(service.name)
+    _watch_disks(health, service.name, settings)
     async with contextlib.AsyncExitStack() as stack:
         if settings.health_port:
             stack.callback(health_module.serve(health, settings.health_address, settings.health_port))
@@ -90,6 +93,14 @@ async def run_service(
             workshop=Workshop(engine, bus, workers, concurrency),
             companions=companions,
         )
+
+
+def _watch_disks(health: Health, service: str, settings: ServiceSettings) -> None:
+    """Red with numbers while the disk of the store or the pool is too full for new work."""
+    places = {"pool": settings.pool_disk, "store": None if settings.store_url else settings.store_path(service).parent}
+    for what, folder in places.items():
+        if folder is not None:
+            health.problem(f"disk-{what}", partial(disk_problem, what, folder, settings.disk_floor_bytes))
 
 
 async def _serve(

@@ -27,20 +27,27 @@ class Health:
         self.caught_up = False
         self.started = time.time()
         self._probes: dict[str, Callable[[], Any]] = {}
+        self._problems: dict[str, Callable[[], str]] = {}
 
     def probe(self, name: str, read: Callable[[], Any]) -> None:
         self._probes[name] = read
 
+    def problem(self, name: str, read: Callable[[], str]) -> None:
+        """Any sentence that `read` gives makes the report red."""
+        self._problems[name] = read
+
     def report(self) -> dict[str, Any]:
         facts = {name: read() for name, read in self._probes.items()}
+        problems = {name: said for name, read in self._problems.items() if (said := read())}
         trouble = [facts[name] for name in ("trouble",) if facts.get(name)]
-        healthy = self.caught_up and bool(facts.get("connected", True)) and not trouble
+        healthy = self.caught_up and bool(facts.get("connected", True)) and not trouble and not problems
         return {
             "service": self.service,
             "healthy": healthy,
             "phase": self.phase,
             "caught_up": self.caught_up,
             "up_s": round(time.time() - self.started, 1),
+            "problems": problems,
             **facts,
         }
 

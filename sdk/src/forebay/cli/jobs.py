@@ -65,6 +65,7 @@ def submit(  # noqa: PLR0917 typer passes arguments by name
         offline_answer(spec, render=render, project=project, project_file=project_file, as_json=as_json)
         return
     place = find_place(project or spec.get("project"))
+    place.require_room("the job")
     args = {"spec": spec, "wait_for_dataset": wait_for_dataset}
     result = place.ask(BRIDGE, "submit", args, request_id=uuid.uuid4().hex)
     if not as_json:

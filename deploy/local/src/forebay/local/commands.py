@@ -18,12 +18,15 @@ from rich.table import Table
 
 from forebay.contracts.parts import Part
 from forebay.local import launch
-from forebay.local.bus import Bus
+from forebay.local.bus import Bus, acknowledged
+from forebay.local.disks import disks, problems, warnings
+from forebay.local.disks import shown as disk_in_json
 from forebay.local.errors import LocalError, StartError
 from forebay.local.home import ChildRecord, Home, Record, free_port, read_record
 from forebay.local.identities import check_projects, known_projects
 from forebay.local.log_room import LogRoom, look
 from forebay.local.settings import LocalSettings, load
+from forebay.runtime.disk_room import DiskRoom
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Projects = Annotated[list[str] | None, typer.Option("--project", "-p", help="A project to make keys for; repeatable.")]
@@ -71,8 +74,10 @@ def up(
         return
     console.print(f"[bold green]up[/] in {time.monotonic() - began:.1f} s · bus {record.nats_url} · home {home.root}")
     console.print(f"projects {', '.join(record.projects)} · pool {record.pool_kind} at {record.pool_dir}")
+    console.print(f"bus: {acknowledged(home)}")
     if record.pool_note:
         console.print(f"[yellow]pool: {escape(record.pool_note)}[/]")
+    _show_disks(console, disks(home, record))
 
 
 def down(as_json: Json = False) -> None:
@@ -95,7 +100,9 @@ def status(as_json: Json = False) -> None:
     record = read_record(home)
     alive = record is not None and record.supervisor.process() is not None
     room = asyncio.run(look(record.nats_url, home.key(Part.OPERATOR))) if record and alive else None
-    healthy = alive and record is not None and record.phase == "ready" and all(_fine(c) for c in record.children)
+    rooms = disks(home, record) if record else []
+    parts_are_fine = record is not None and record.phase == "ready" and all(_fine(c) for c in record.children)
+    healthy = alive and parts_are_fine and not problems(rooms)
     if as_json:
         shown: dict[str, Any] = record.to_json() if record else {}
         print(
@@ -105,6 +112,8 @@ def status(as_json: Json = False) -> None:
                     "running": alive,
                     "healthy": healthy,
                     "log": asdict(room) if room else None,
+                    "disks": [disk_in_json(one) for one in rooms],
+                    "acknowledged": acknowledged(home),
                     **shown,
                 }
             )
@@ -113,7 +122,8 @@ def status(as_json: Json = False) -> None:
         why = f": {record.message}" if record and record.phase == "failed" else ""
         print(f"nothing runs in {home.root}{why}\nstart it with: forebay up")
     else:
-        _show(record, room)
+        _show(record, room, acknowledged(home))
+        _show_disks(Console(highlight=False, soft_wrap=True), rooms)
     if not healthy:
         raise typer.Exit(1)
 
@@ -205,7 +215,14 @@ def _fine(child: ChildRecord) -> bool:
     return child.state == "healthy" and child.identity.process() is not None
 
 
-def _show(record: Record, room: LogRoom | None) -> None:
+def _show_disks(console: Console, rooms: list[DiskRoom]) -> None:
+    for sentence in problems(rooms):
+        console.print(f"[bold red]✗ {escape(sentence)}; new uploads and jobs are refused until then[/]")
+    for sentence in warnings(rooms):
+        console.print(f"[bold yellow]{escape(sentence)}[/]")
+
+
+def _show(record: Record, room: LogRoom | None, acknowledged_means: str) -> None:
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
     for column in ("", "part", "state", "pid", "up", "restarts", ""):
@@ -223,6 +240,7 @@ def _show(record: Record, room: LogRoom | None) -> None:
             escape(child.note),
         )
     console.print(f"{record.phase} · bus {record.nats_url} · projects {', '.join(record.projects)}")
+    console.print(f"bus: {acknowledged_means}")
     console.print(
         f"pool {record.pool_kind} at {record.pool_dir}" + (f" · {escape(record.pool_note)}" if record.pool_note else "")
     )

@@ -27,7 +27,9 @@ from forebay.contracts.parts import SERVICES, Part, Source
 from forebay.contracts.permissions import identity_of
 from forebay.local import attempts, identities, pool
 from forebay.local.bus import Bus
+from forebay.local.bus_probe import BusProbe, BusRevival
 from forebay.local.children import Child
+from forebay.local.disks import disks, pool_disk, problems
 from forebay.local.errors import LocalError
 from forebay.local.home import Home, Record, free_port, process_id, read_record, write_record
 from forebay.local.settings import LocalSettings, load
@@ -64,10 +66,14 @@ class Supervisor:
             pool_kind=self._plan.kind,
             pool_note=self._plan.note,
             pool_meta=self._plan.meta,
+            disk_floor_bytes=settings.disk_floor_bytes,
             supervisor_pid=me.pid,
             supervisor_start=me.start,
         )
         self._children: list[Child] = []
+        self._bus_probe = BusProbe(self._record.nats_url, self._home.key(identity_of(Source(Part.ADMIN))))
+        self._bus_revival = BusRevival(self._bus_probe, self._home.nats)
+        self._unsaved = False
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -89,13 +95,14 @@ class Supervisor:
 
     async def _start(self) -> None:
         self._phase("bus")
-        nats = self._add(NATS, self._bus.command(), self._nats_answers)
+        nats = self._add(NATS, self._bus.command(), self._bus_probe)
         nats.start()
         await self._until_healthy(nats)
         self._phase("streams")
         for item in await self._bus.apply(self._record.nats_url):
             if item.action == "differs":
                 _log.warning("%s differs from contracts: %s", item.name, "; ".join(item.differences))
+        self._bus_probe.publishes = True
         self._phase("pool")
         await asyncio.to_thread(pool.prepare, self._home, self._plan)
         if self._plan.tools is not None:
@@ -121,6 +128,8 @@ class Supervisor:
             "FOREBAY_POOL_CACHE": str(self._home.pool_cache),
             "FOREBAY_POOL_META": self._record.pool_meta,
             "FOREBAY_POOL_LOG": str(self._home.logs / f"{POOL}.log"),
+            "FOREBAY_POOL_DISK": str(pool_disk(self._home, self._record.pool_kind)),
+            "FOREBAY_DISK_FLOOR_BYTES": str(self._settings.disk_floor_bytes),
         }
         self._home.store(part).parent.mkdir(parents=True, exist_ok=True)
         probe = partial(_service_answers, port)
@@ -157,7 +166,9 @@ class Supervisor:
             if self._stop.is_set():
                 return
             if asyncio.get_running_loop().time() > deadline or child.record.restarts >= _TRIES:
-                msg = f"{child.record.name} does not come up: {child.record.note or 'no answer'}{child.last_words()}"
+                full = problems(disks(self._home, self._record))
+                why = [f"{child.record.note or 'no answer'}{child.last_words()}", *full]
+                msg = f"{child.record.name} does not come up: {'; '.join(why)}"
                 raise LocalError(msg, f"see {self._home.logs / child.record.name}.log", code="start")
             await self._pause(_EAGER_S)
 
@@ -167,6 +178,9 @@ class Supervisor:
             healthy = await asyncio.gather(*(child.check() for child in self._children))
             if all(healthy):
                 self._phase("ready")
+            if self._unsaved:
+                self._save()
+            await self._bus_revival.look(self._children[0])
             await self._pause(_CALM_S if all(healthy) else _EAGER_S)
             turn += 1
             if turn % _ROTATE_EVERY == 0:
@@ -186,23 +200,13 @@ class Supervisor:
             for child in self._children:
                 if child.record.name == name:
                     await child.stop()
+        await self._bus_probe.close()
         await asyncio.to_thread(pool.unmount, self._home, self._record)
 
     def _reread_projects(self) -> None:
         """`forebay bus init` made keys for another project while we run."""
         self._record.projects = list(identities.known_projects(self._home))
         self._save()
-
-    async def _nats_answers(self) -> str:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._record.nats_port)
-        except OSError as error:
-            return f"takes no connections ({error.strerror or error})"
-        try:
-            greeting = await reader.readline()
-        finally:
-            writer.close()
-        return "" if greeting.startswith(b"INFO") else "something else listens on its port"
 
     async def _pool_is_mounted(self) -> str:
         assert self._plan.tools is not None  # noqa: S101 only a JuiceFS pool has this probe
@@ -225,7 +229,15 @@ class Supervisor:
             self._save()
 
     def _save(self) -> None:
-        write_record(self._home, self._record)
+        """Write the record, or later when the disk does not take it: what runs does not depend on it."""
+        try:
+            write_record(self._home, self._record)
+        except OSError as error:
+            if not self._unsaved:
+                _log.warning("the record %s is not written: %s", self._home.record, error)
+            self._unsaved = True
+        else:
+            self._unsaved = False
 
 
 def _environment() -> dict[str, str]:
@@ -253,7 +265,8 @@ def _ask_health(port: int) -> str:
         connection.close()
     if answer.status == http.HTTPStatus.OK:
         return ""
-    return str(body.get("trouble") or body.get("phase") or "not healthy")
+    problems = "; ".join(map(str, (body.get("problems") or {}).values()))
+    return str(body.get("trouble") or problems or body.get("phase") or "not healthy")
 
 
 def lock(home: Home) -> IO[str] | None:

@@ -72,6 +72,8 @@ async def run_service(
         await _patiently(lambda: _ends(log), "waiting for the stream", health)
         place = place_of(settings, service.name, fold_version=service.fold_version)
         store = await _patiently(place.open, "waiting for the store", health)
+        if place.note:
+            health.probe("store", lambda: place.note)
         holding = Holding(store)
         stack.push_async_callback(holding.let_go)
         await _become_reader(store, health)

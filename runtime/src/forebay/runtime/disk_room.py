@@ -55,7 +55,7 @@ class DiskRoom:
         """Less than a tenth is free: a sentence, or nothing."""
         if self.free * _WARN_SHARE >= self.total:
             return ""
-        return f"{self._figures}, less than a tenth; free space on that disk"
+        return f"{self.figures}, less than a tenth; free space on that disk"
 
     @property
     def problem(self) -> str:
@@ -67,10 +67,11 @@ class DiskRoom:
         if self.free - needed >= self.effective_floor:
             return ""
         wanted = f"{bytes_in_words(needed)} are needed and " if needed else ""
-        return f"{self._figures}; {wanted}{bytes_in_words(self.effective_floor)} must stay free for what is running"
+        return f"{self.figures}; {wanted}{bytes_in_words(self.effective_floor)} must stay free for what is running"
 
     @property
-    def _figures(self) -> str:
+    def figures(self) -> str:
+        """How much is free, as the start of a sentence."""
         return f"the disk of the {self.what} ({self.folder}) has {bytes_in_words(self.free)} of {bytes_in_words(self.total)} free"
 
 

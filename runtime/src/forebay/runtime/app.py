@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 import uuid
@@ -59,6 +60,7 @@ async def run_service(
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
+    os.umask(int(settings.umask, 8))
     telemetry.set_up(service.name, settings.otlp_endpoint)
     health = Health(service.name)
     _watch_disks(health, service.name, settings)

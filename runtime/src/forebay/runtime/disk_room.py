@@ -17,6 +17,8 @@ from forebay.runtime.errors import Unreachable
 
 GIB = 1 << 30
 DISK_FLOOR_BYTES = GIB
+ATTEMPT_BYTES = 64 << 20
+"""What an attempt's output folder must have free before its command is started."""
 RETRY_S = 5.0
 """How soon work that met a full disk is tried again."""
 _WARN_SHARE = 10
@@ -94,10 +96,10 @@ def look(what: str, folder: Path, floor: int = DISK_FLOOR_BYTES) -> DiskRoom | N
     )
 
 
-def disk_problem(what: str, folder: Path, floor: int) -> str:
-    """Why the disk of this folder takes no new work now; "" when it does."""
+def disk_problem(what: str, folder: Path, floor: int, needed: int = 0) -> str:
+    """Why the disk of this folder takes no new work, or not `needed` bytes, now; "" when it does."""
     room = look(what, folder, floor)
-    return room.problem if room is not None else ""
+    return room.shortage(needed) if room is not None else ""
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -42,6 +42,9 @@ class ServiceSettings(BaseModel):
     """A folder on the disk of the data pool, which is watched; None: it lies elsewhere."""
     disk_floor_bytes: int = Field(default=DISK_FLOOR_BYTES, ge=0)
     """Health turns red when less than this is free on the disk of the store or the pool."""
+    umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
+    """Which permissions new files do not get: 077, only this user may read them; 027, its group, too.
+    Where pods of other users read what a service writes into a shared pool, 022."""
     otlp_endpoint: str | None = None
     """OTLP/HTTP collector, e.g. http://127.0.0.1:4318; None: no traces are sent."""
     log_level: str = "INFO"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -59,8 +60,9 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Start the bus, the data pool and the services on this machine, and wait until they are healthy."""
-    home, _ = _place()
+    home, settings = _place()
     projects = check_projects(tuple(project or ())) or known_projects(home) or (DEFAULT_PROJECT,)
+    os.umask(settings.umask_bits)
     home.make()
     console = _console(as_json)
     began = time.monotonic()
@@ -132,6 +134,7 @@ def bus_init(project: Projects = None, as_json: Json = False) -> None:
     """Make missing keys and the server's configuration. Old keys stay; a running server takes in new projects."""
     home, settings = _place()
     projects = check_projects(tuple(project or ())) or known_projects(home) or (DEFAULT_PROJECT,)
+    os.umask(settings.umask_bits)
     bus = Bus(home, settings)
     before = known_projects(home)
     record = read_record(home)

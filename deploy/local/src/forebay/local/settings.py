@@ -38,6 +38,13 @@ class LocalSettings(BaseModel):
     """New uploads and jobs are refused when less than this is free on the disk of the home, the pool or the bus;
     on a disk smaller than ten times this, when less than a tenth is free."""
 
+    umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
+    """Which permissions files do not get: 077, only this user may read them; 027, the user's group, too."""
+
+    @property
+    def umask_bits(self) -> int:
+        return int(self.umask, 8)
+
     @field_validator("sync_interval")
     @classmethod
     def _known_interval(cls, value: str) -> str:

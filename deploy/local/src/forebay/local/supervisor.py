@@ -32,6 +32,7 @@ from forebay.local.children import Child
 from forebay.local.disks import disks, pool_disk, problems
 from forebay.local.errors import LocalError
 from forebay.local.home import Home, Record, free_port, process_id, read_record, write_record
+from forebay.local.privacy import make_private, tighten_pool
 from forebay.local.settings import LocalSettings, load
 from forebay.runtime.errors import Refused, RuntimeFailure, SettingsError
 from forebay.runtime.settings import environment
@@ -110,6 +111,7 @@ class Supervisor:
             mount = self._add(POOL, command, self._pool_is_mounted, prepare=self._clear_mountpoint)
             mount.start()
             await self._until_healthy(mount)
+            await asyncio.to_thread(tighten_pool, self._home, self._settings.umask_bits)
         self._phase("services")
         for part in SERVICES:
             self._add_service(part).start()
@@ -130,6 +132,7 @@ class Supervisor:
             "FOREBAY_POOL_LOG": str(self._home.logs / f"{POOL}.log"),
             "FOREBAY_POOL_DISK": str(pool_disk(self._home, self._record.pool_kind)),
             "FOREBAY_DISK_FLOOR_BYTES": str(self._settings.disk_floor_bytes),
+            "FOREBAY_UMASK": self._settings.umask,
         }
         self._home.store(part).parent.mkdir(parents=True, exist_ok=True)
         probe = partial(_service_answers, port)
@@ -291,7 +294,9 @@ def main() -> None:
     try:
         settings = load().model_copy(update={"home": given.home})
         home = Home(settings.home)
+        os.umask(settings.umask_bits)
         home.make()
+        make_private(home, settings.umask_bits)
         held = lock(home)
         if held is None:
             sys.stderr.write(f"another supervisor holds {home.root}\n")

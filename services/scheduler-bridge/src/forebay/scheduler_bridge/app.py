@@ -6,7 +6,7 @@ from functools import partial
 
 from forebay.contracts.parts import Part
 from forebay.runtime.app import run_service
-from forebay.runtime.disk_room import disk_problem
+from forebay.runtime.disk_room import ATTEMPT_BYTES, disk_problem
 from forebay.runtime.machine import Service
 from forebay.scheduler_bridge.adapters import this_machine
 from forebay.scheduler_bridge.adapters.local_processes import LocalProcesses, Surroundings
@@ -64,7 +64,7 @@ async def run() -> None:
 
 async def _on_this_machine(settings: BridgeSettings) -> None:
     surroundings = Surroundings(home=settings.home.resolve(), nats_url=settings.nats_url, variables=passed_on())
-    shortage = partial(disk_problem, "home", surroundings.home / "jobs", settings.disk_floor_bytes)
+    shortage = partial(disk_problem, "home", surroundings.home / "jobs", settings.disk_floor_bytes, ATTEMPT_BYTES)
     worker = AttemptWorker(LocalProcesses(surroundings), Pace(grace=settings.stop_grace_s), shortage)
     await run_service(
         definition(LocalBridge(total=capacity(settings), rules=LOCAL_RULES)),

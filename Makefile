@@ -14,7 +14,7 @@ DATASET ?=
 ARGS ?=
 KILLS ?= 1000
 
-.PHONY: help setup demo test test-cluster verify format generate chaos bench-bus bench-rebuild bench-ingest bench-registry bench-cache bench-gate bench-scale picture clean
+.PHONY: help setup demo test test-cluster verify format generate chaos bench-bus bench-sync bench-rebuild bench-ingest bench-registry bench-cache bench-gate bench-scale picture clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ chaos: setup ## Kill random services KILLS times while the chain runs, then comp
 
 bench-bus: setup ## Publish and consume against bare nats-py, one JSON line per figure
 	@$(RUN) python -m tests.performance.bench_bus
+
+bench-sync: setup ## Publish with fsync before each acknowledgement against intervals, one JSON line per figure
+	@$(RUN) python -m tests.performance.bench_sync
 
 bench-rebuild: setup ## Fold the registry's documents from a log, one JSON line per figure
 	@$(RUN) python -m tests.performance.bench_rebuild

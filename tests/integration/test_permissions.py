@@ -334,7 +334,7 @@ async def test_apply_makes_once_and_then_finds_everything_as_it_should_be(server
     """A second `bus apply` changes nothing; a stream that somebody changed is named with the field."""
     again = await server.bus.apply(server.url)
     assert {item.action for item in again} == {"unchanged"}
-    assert len(again) == len(streams()) + len(consumers())
+    assert len(again) == len(streams()) + 1 + len(consumers())  # and the stream of the probe
     admin = await server.connect(Part.ADMIN)
     config = json.loads((await admin.request("$JS.API.STREAM.INFO.FOREBAY", b"")).data)["config"]
     reply = await admin.request("$JS.API.STREAM.UPDATE.FOREBAY", json.dumps(config | {"max_msg_size": 1024}).encode())

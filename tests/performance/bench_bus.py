@@ -28,6 +28,7 @@ from forebay.contracts.v1.episodes import EpisodeUploaded, RowWindow
 from forebay.contracts.v1.jobs import RuntimeFactRecorded
 from forebay.local.bus import find_program
 from forebay.local.home import free_port
+from forebay.local.settings import ALWAYS
 from forebay.runtime.bus import Bus
 from forebay.runtime.client import Client
 from forebay.runtime.log import LogMessage
@@ -53,7 +54,9 @@ async def bare_server(folder: Path) -> AsyncIterator[NatsClient]:
     port = free_port()
     config = folder / "bare.json"
     config.write_text(
-        json.dumps({"host": "127.0.0.1", "port": port, "jetstream": {"store_dir": str(folder), "sync_interval": "1s"}})
+        json.dumps(
+            {"host": "127.0.0.1", "port": port, "jetstream": {"store_dir": str(folder), "sync_interval": ALWAYS}}
+        )
     )
     process = await asyncio.create_subprocess_exec(
         find_program("nats-server"),

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from forebay.contracts.codec import encode
+from forebay.contracts.envelope import Event
 from forebay.contracts.parts import Part, Source
 from forebay.contracts.permissions import identity_of
+from forebay.contracts.v1.episodes import UploadStarted
 from forebay.local.bus import Bus
 from forebay.local.home import Home, ProcessId, free_port, process_id
-from forebay.local.settings import LocalSettings
+from forebay.local.settings import ALWAYS, LocalSettings
 from forebay.runtime.connection import connect
 from nats.aio.client import Client as NatsClient
+from nats.errors import Error as NatsError
 
 from tests.eventually import eventually
 
@@ -67,15 +73,39 @@ class NatsServer:
             await self.process.wait()
 
 
+async def stores(client: NatsClient, project: str = "arm-lab") -> bool:
+    """Whether the log takes an event now, one that is larger than what is left of a disk's last block."""
+    body = UploadStarted(
+        upload=f"up-{uuid.uuid4().hex[:12]}",
+        dataset="pick",
+        source_ref="folder",
+        source_format="unknown",
+        landing_uri="/landing",
+        expected_episodes=1,
+        expected_files=1,
+        expected_bytes=1,
+        collection_request=json.dumps({"note": "x" * 16_000}),
+    )
+    source = Source(Part.COLLECTOR, project)
+    message = encode(Event(id=body.upload, source=source, project=project, body=body))
+    try:
+        answer = await client.request(message.subject, message.body, timeout=1, headers=dict(message.headers))
+    except (NatsError, TimeoutError):
+        return False
+    return "seq" in json.loads(answer.data)
+
+
 @asynccontextmanager
-async def nats_server(folder: Path, *projects: str, pods: bool = False) -> AsyncIterator[NatsServer]:
+async def nats_server(
+    folder: Path, *projects: str, pods: bool = False, sync_interval: str = ALWAYS
+) -> AsyncIterator[NatsServer]:
     """Start a server with everything `forebay up` would give it; stop it and close its clients at the end.
 
     `pods`: it admits pods, about which it asks the bridge.
     """
     home = Home(folder)
     port = free_port()
-    bus = Bus(home, LocalSettings(home=folder, bus_pods=pods))
+    bus = Bus(home, LocalSettings(home=folder, bus_pods=pods, sync_interval=sync_interval))
     bus.init(projects or ("arm-lab",), port=port)
     server = NatsServer(home=home, port=port, bus=bus)
     await server.start()

@@ -11,6 +11,7 @@ from forebay.local.errors import LocalError
 from forebay.local.home import ChildRecord, Home, ProcessId, Record, free_port, process_id, read_record, write_record
 from forebay.local.identities import check_projects, ensure_keys, known_projects
 from forebay.local.log_room import LogRoom
+from forebay.local.privacy import make_private
 
 
 def record(**given: object) -> Record:
@@ -96,3 +97,26 @@ def test_a_log_that_fills_up_warns_well_before(used: int, warns: bool) -> None: 
     room = LogRoom(events=1, bytes=used, max_bytes=100)
     assert bool(room.warning) == warns
     assert not warns or "bus apply --update" in room.warning
+
+
+def test_an_existing_home_is_tightened(tmp_path: Path) -> None:
+    """What an earlier version left open is closed at the next start; a group may be let in, but never to the keys."""
+    home = Home(tmp_path / "home")
+    before = os.umask(0)
+    try:
+        home.make()
+        home.store("ingest").parent.mkdir(parents=True)
+        files = (home.record, home.store("ingest"), home.nats_config)
+        for file in files:
+            file.write_text("x")
+        home.keys.chmod(0o755)
+        make_private(home, 0o027)
+        assert {file.stat().st_mode & 0o777 for file in (*files, home.logs, home.jobs)} == {0o640, 0o750}
+        assert home.root.stat().st_mode & 0o777 == 0o750
+        assert home.keys.stat().st_mode & 0o777 == 0o700
+        make_private(home, 0o077)
+        assert {path.stat().st_mode & 0o077 for path in (home.root, *files)} == {0}
+        (home.root / "new").touch()
+        assert (home.root / "new").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)

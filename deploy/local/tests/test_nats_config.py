@@ -27,7 +27,12 @@ def test_every_user_has_a_key_and_permissions() -> None:
     """No password, no user without limits, no default user."""
     config = rendered()
     assert "no_auth_user" not in config
-    for name, account in config["accounts"].items():
+    accounts = dict(config["accounts"])
+    assert config["system_account"] == "system"
+    # Nobody lives in the server's own account; the admin may ask it how it is, and nothing else.
+    health = {"service": "$SYS.REQ.SERVER.PING.HEALTHZ", "accounts": ["log"]}
+    assert accounts.pop("system") == {"exports": [health]}
+    for name, account in accounts.items():
         assert [set(user) for user in account["users"]] == [{"nkey", "permissions"}], name
 
 

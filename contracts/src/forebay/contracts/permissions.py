@@ -33,6 +33,10 @@ JOB_KEY = "job"
 WHO_IS_IT = "$SYS.REQ.USER.AUTH"
 """Where the server asks about whoever connects with a pod's token instead of an nkey; the bridge answers."""
 ADMITS = Part.BRIDGE
+BUS_HEALTH = "$SYS.REQ.SERVER.PING.HEALTHZ"
+"""Where the server says whether its streams can be written: one that met a full disk refuses until it is restarted."""
+BUS_PROBE = "probe.bus"
+"""A message here is stored and acknowledged like an event, in a stream that keeps only the last one."""
 TOKEN_AUDIENCE = "forebay-bus"  # noqa: S105 whom a pod's token is made out to
 
 
@@ -83,7 +87,7 @@ def permission_of(source: Source) -> Permission:
         return _project_part(source)
     if part is Part.OPERATOR:
         return _permission(source, publish=(*_READ_LOG, *_READ_DEAD, f"{ASK_ROOT}.>"), hears=(f"{PROGRESS_ROOT}.>",))
-    return _permission(source, publish=(f"{_API}.>",))
+    return _permission(source, publish=(f"{_API}.>", BUS_HEALTH, BUS_PROBE))
 
 
 def permission_of_attempt(project: str, job: str) -> Permission:

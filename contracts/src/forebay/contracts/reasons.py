@@ -98,6 +98,7 @@ class Reason(StrEnum):
     PROCESS_KILLED = "ProcessKilled"
     OUT_OF_MEMORY = "OutOfMemory"
     AGENT_LOST = "AgentLost"
+    DISK_FULL = "DiskFull"
     START_FAILED = "StartFailed"
     RESUME_REFUSED = "ResumeRefused"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
@@ -217,6 +218,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PROCESS_KILLED: "The training process was ended by a signal from outside.",
     Reason.OUT_OF_MEMORY: "The kernel ended the process because memory ran out.",
     Reason.AGENT_LOST: "The agent that watched the process is gone without a word.",
+    Reason.DISK_FULL: "A disk has no room; what waits for it goes on by itself when there is.",
     Reason.START_FAILED: "The process could not be started.",
     Reason.RESUME_REFUSED: "No usable checkpoint exists and a cold start was not allowed.",
     Reason.ATTEMPTS_EXHAUSTED: "Every allowed attempt has failed.",

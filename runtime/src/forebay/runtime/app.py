@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from nats.errors import NoRespondersError
@@ -22,6 +24,7 @@ from forebay.runtime.bus import Bus
 from forebay.runtime.collector import collect_seldom
 from forebay.runtime.companion import Companion, Company
 from forebay.runtime.dead_letters import DeadLetterPublisher
+from forebay.runtime.disk_room import disk_problem
 from forebay.runtime.engine import Engine
 from forebay.runtime.errors import (
     FencedError,
@@ -68,8 +71,10 @@ async def run_service(
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
+    os.umask(int(settings.umask, 8))
     telemetry.set_up(service.name, settings.otlp_endpoint)
     health = Health(service.name)
+    _watch_disks(health, service.name, settings)
     async with contextlib.AsyncExitStack() as stack:
         if settings.health_port:
             stack.callback(health_server.serve(health, settings.health_address, settings.health_port))
@@ -80,6 +85,8 @@ async def run_service(
         await _patiently(lambda: _ends(log), "waiting for the stream", health)
         place = place_of(settings, service.name, fold_version=service.fold_version)
         store = await _patiently(place.open, "waiting for the store", health)
+        if place.note:
+            health.probe("store", lambda: place.note)
         holding = Holding(store)
         stack.push_async_callback(holding.let_go)
         await _become_reader(store, health)
@@ -104,6 +111,14 @@ async def run_service(
             workshop=Workshop(engine, bus, workers, concurrency),
             companions=companions,
         )
+
+
+def _watch_disks(health: Health, service: str, settings: ServiceSettings) -> None:
+    """Red with numbers while the disk of the store or the pool is too full for new work."""
+    places = {"pool": settings.pool_disk, "store": None if settings.store_url else settings.store_path(service).parent}
+    for what, folder in places.items():
+        if folder is not None:
+            health.problem(f"disk-{what}", partial(disk_problem, what, folder, settings.disk_floor_bytes))
 
 
 async def _serve(

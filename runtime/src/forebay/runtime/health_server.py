@@ -121,7 +121,7 @@ class Pages:
 
     def _ready(self, _: web.BaseRequest) -> web.Response:
         report = self._health.report()
-        return _json(report, ok=bool(report["caught_up"] and report.get("connected", True)))
+        return _json(report, ok=bool(report["ready"]))
 
     def _healthy(self, _: web.BaseRequest) -> web.Response:
         report = self._health.report()

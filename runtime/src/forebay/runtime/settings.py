@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from forebay.runtime.disk_room import DISK_FLOOR_BYTES
 from forebay.runtime.errors import SettingsError
 from forebay.runtime.sequences import parse_ranges
 
@@ -40,6 +41,13 @@ class ServiceSettings(BaseModel):
     """HTTP port of /livez, /readyz, /healthz and /metrics; 0 turns it off."""
     health_address: str = "127.0.0.1"
     """Where it listens; 0.0.0.0 in a pod, whose kubelet and Prometheus ask from outside."""
+    pool_disk: Path | None = None
+    """A folder on the disk of the data pool, which is watched; None: it lies elsewhere."""
+    disk_floor_bytes: int = Field(default=DISK_FLOOR_BYTES, ge=0)
+    """Health turns red when less than this is free on the disk of the store or the pool."""
+    umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
+    """Which permissions new files do not get: 077, only this user may read them; 027, its group, too.
+    Where pods of other users read what a service writes into a shared pool, 022."""
     otlp_endpoint: str | None = None
     """OTLP/HTTP collector, e.g. http://127.0.0.1:4318; None: no traces are sent."""
     log_level: str = "INFO"

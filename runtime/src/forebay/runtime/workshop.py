@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.models import DeadlinePassed
 from forebay.runtime import telemetry
 from forebay.runtime.bus import Bus
+from forebay.runtime.disk_room import RETRY_S, is_disk_full
 from forebay.runtime.documents import D
 from forebay.runtime.engine import Engine
 from forebay.runtime.errors import RetryLater
@@ -134,15 +136,29 @@ class Workshop:
             await self._engine.work_done(records, emits)
         except RetryLater as later:
             outcome = "later"
-            await self._engine.work_again(records, at=time.time() + later.delay_s, reason=later.reason, failed=False)
+            await self._again(records, later.delay_s, later.reason, failed=False)
         except Exception as error:  # noqa: BLE001 a worker's failure is retried, then parked
             outcome = "failed"
             reason = f"{type(error).__name__}: {error}"
-            _log.exception("work %s failed (%d. time)", record.key, failures + 1)
-            pause = min(2.0**failures, 60.0)
-            await self._engine.work_again(records, at=time.time() + pause, reason=reason, failed=True)
+            if is_disk_full(error):  # nothing is wrong with the work, and waiting helps
+                outcome = "later"
+                _log.warning("work %s waits for room: %s", record.key, reason)
+                await self._again(records, RETRY_S, f"{Reason.DISK_FULL}: {reason}", failed=False)
+            else:
+                _log.exception("work %s failed (%d. time)", record.key, failures + 1)
+                await self._again(records, min(2.0**failures, 60.0), reason, failed=True)
         finally:
             telemetry.WORKED.labels(self._engine.service.name, record.work, outcome).observe(time.monotonic() - started)
+
+    async def _again(self, records: Sequence[WorkRecord], delay_s: float, reason: str, *, failed: bool) -> None:
+        """Write down that it is to be done later; when that cannot be written either, it stays open as it was."""
+        try:
+            await self._engine.work_again(records, at=time.time() + delay_s, reason=reason, failed=failed)
+        except Exception as error:
+            if not is_disk_full(error):
+                raise
+            _log.warning("work %s: %s, and the store has no room to say so (%s)", records[0].key, reason, error)
+            await asyncio.sleep(RETRY_S)
 
     async def _deadlines(self) -> None:
         now = datetime.now(UTC)
@@ -154,4 +170,11 @@ class Workshop:
             emit = Emit(
                 project=record.project, body=body, dedupe=(record.entity, record.condition, record.at.isoformat())
             )
-            await self._engine.emit_due(record, emit)
+            try:
+                await self._engine.emit_due(record, emit)
+            except Exception as error:
+                if not is_disk_full(error):
+                    raise
+                _log.warning("the deadline of %s is told later: %s", record.entity, error)
+                await asyncio.sleep(RETRY_S)
+                return

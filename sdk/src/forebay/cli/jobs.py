@@ -64,8 +64,11 @@ def submit(  # noqa: PLR0917 typer passes arguments by name
     if check or render:
         offline_answer(spec, render=render, project=project, project_file=project_file, as_json=as_json)
         return
+    from forebay.runtime.disk_room import ATTEMPT_BYTES  # noqa: PLC0415 help must not load it
+
     refuse_secrets(spec, file)
     place = find_place(project or spec.get("project"))
+    place.require_room("the job", {"home": ATTEMPT_BYTES})
     args = {"spec": spec, "wait_for_dataset": wait_for_dataset}
     result = place.ask(BRIDGE, "submit", args, request_id=uuid.uuid4().hex)
     if not as_json:

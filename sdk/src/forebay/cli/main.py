@@ -142,12 +142,16 @@ def _judge(error: Exception) -> tuple[str, int, str]:
         (ContractError, "bad-name", WRONG_USE, ""),
         (SettingsError, "bad-settings", WRONG_USE, "correct the FOREBAY_… variables"),
     )
+    from forebay.runtime.disk_room import is_disk_full  # noqa: PLC0415
+
     said = str(getattr(error, "next_action", "") or "")
     for kind, code, exit_code, advice in table:
         if isinstance(error, kind):
             return str(getattr(error, "code", code)), exit_code, said or advice
     if hasattr(error, "format_message"):
         return "usage", WRONG_USE, "see: forebay --help"
+    if is_disk_full(error):
+        return "disk-full", UNREACHABLE, "free space on that disk, then run the same command again; see: forebay status"
     defect = f"this is a defect ({type(error).__name__}); please report it with the command you ran"
     return ("aborted", NO, "") if type(error).__name__ == "Abort" else ("internal", NO, defect)
 

@@ -31,6 +31,8 @@ class Place:
     project: str
     projects: tuple[str, ...]
     pool_kind: str
+    disk_floor: int | None = None
+    """Bytes that stay free on each disk of this installation; None: it does not run on this machine."""
 
     def require_pool(self) -> None:
         """Raise `Unreachable` when files put into the pool now would be lost from sight later.
@@ -44,6 +46,23 @@ class Place:
         if not there:
             what = "is not mounted" if self.pool_kind == "juicefs" else "does not exist"
             raise Unreachable(f"the data pool {pool} {what}", "start it with: forebay up")
+
+    def require_room(self, doing: str, needed: Mapping[str, int] | None = None) -> None:
+        """Raise `DiskFullError` with numbers when a disk of this installation has no room for something new.
+
+        `needed` bytes by disk (`home`, `pool`, `bus`); the floor stays free for what is running.
+        """
+        from forebay.runtime.disk_room import DiskFullError, look  # noqa: PLC0415 help must not load it
+
+        if self.disk_floor is None:
+            return
+        pool = "pool-objects" if self.pool_kind == "juicefs" else "pool"
+        for what, folder in (("pool", pool), ("home", "."), ("bus", "nats")):
+            room = look(what, (self.home / folder).resolve(), self.disk_floor)
+            if room is not None and (missing := room.shortage((needed or {}).get(what, 0))):
+                raise DiskFullError(
+                    f"{doing} is refused: {missing}", "free space on that disk, then run the same command again"
+                )
 
     def require_key(self, source: Source) -> None:
         """Raise `Refused` when this installation has keys, but none for the project."""
@@ -96,7 +115,15 @@ def find_place(project: str | None) -> Place:
     chosen = project or settings.project or next(iter(projects), "default")
     url = settings.nats_url or str(local.get("nats_url") or "nats://127.0.0.1:4222")
     kind = str(local.get("pool_kind") or "folder")
-    return Place(home=home, nats_url=url, project=check_id(chosen), projects=projects, pool_kind=kind)
+    floor = local.get("disk_floor_bytes")
+    return Place(
+        home=home,
+        nats_url=url,
+        project=check_id(chosen),
+        projects=projects,
+        pool_kind=kind,
+        disk_floor=floor if isinstance(floor, int) else None,
+    )
 
 
 def _local(home: Path) -> dict[str, Any]:

@@ -14,12 +14,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from forebay.cli.output import AsJson, Project, coloured, console, errors, print_json, size
 from forebay.cli.place import Place, find_place, run_async
+from forebay.cli.time_limit import ends_within, in_daemon_thread
 
 if TYPE_CHECKING:
     from forebay.runtime.client import Client
     from forebay.sdk.collector import Collector, Uploaded
 
 _DELIVER_WITHIN_S = 20.0
+_VERDICT_WITHIN_S = 600.0
 _LOOK_EVERY_S = 0.4
 _REQUEST_CHARACTERS = 16_384
 
@@ -37,17 +39,24 @@ def upload(
     revision: Annotated[str | None, typer.Option(help="Revision at the source, for lineage.")] = None,
     request: Annotated[Path | None, typer.Option(help="JSON file: what was ordered, to compare with.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the verdict on each episode.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait with --wait.")] = 600.0,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Seconds for everything; default: no limit for copying, 600 for the verdict."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Upload a folder: every file whole, with its digest. The same folder again is the same upload.
 
     A kill or an outage loses nothing: run the same command again.
     """
-    place = find_place(project)
-    result = run_async(
-        _upload(place, path, dataset, (revision, _read_request(request)), wait_s=timeout if wait else None)
-    )
+    late = f"the upload was not complete within {timeout} s"
+    with ends_within(timeout, late, "run the same command again: what was copied is not copied twice", as_json=as_json):
+        place = find_place(project)
+        result = run_async(
+            _upload(
+                place, path, dataset, (revision, _read_request(request)), wait_s=_VERDICT_WITHIN_S if wait else None
+            )
+        )
     if as_json:
         print_json(result)
     else:
@@ -64,7 +73,11 @@ async def _upload(
     from forebay.sdk.link import BusLink  # noqa: PLC0415
 
     name = check_name(slug(dataset or path.resolve().name))
-    collector = Collector(home=place.home, project=place.project)
+    collector = Collector(
+        home=place.home,
+        project=place.project,
+        require_room=lambda needed: place.require_room("the upload", {"pool": needed}),
+    )
     place.require_key(collector.source)
     place.require_pool()
     async with BusLink(place.nats_url, place.key(collector.source), collector.outbox) as link:
@@ -76,7 +89,7 @@ async def _upload(
             with contextlib.suppress(asyncio.CancelledError):
                 await delivery
         if done.repeated and not await _known(place, done.upload):
-            done = await asyncio.to_thread(collector.upload, path, name, again=True)
+            done = await in_daemon_thread(lambda: collector.upload(path, name, again=True))
         left = await link.drain(_DELIVER_WITHIN_S)
         if left:
             await _say_what_waits(link, left)
@@ -127,13 +140,10 @@ async def _copy(collector: Collector, path: Path, name: str, said: tuple[str | N
     """Run the collector in a thread with a progress bar. `said`: source revision and collection request."""
     columns = (TextColumn("{task.description:<8}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors(), transient=True) as bars:
-        return await asyncio.to_thread(
-            collector.upload,
-            path,
-            name,
-            source_revision=said[0],
-            collection_request=said[1],
-            progress=_Bar(bars),
+        return await in_daemon_thread(
+            lambda: collector.upload(
+                path, name, source_revision=said[0], collection_request=said[1], progress=_Bar(bars)
+            )
         )
 
 

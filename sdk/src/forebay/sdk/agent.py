@@ -13,15 +13,20 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Event
 from forebay.contracts.identifiers import stable_id
 from forebay.contracts.parts import Part, Source
 from forebay.contracts.reasons import Reason
+from forebay.contracts.v1.cache import DatasetAccessed
 from forebay.contracts.v1.jobs import PreflightCheck, PreflightReported
+from forebay.runtime.disk_room import is_disk_full, look
 from forebay.runtime.errors import Unreachable
 from forebay.sdk.accesses import Accesses
 from forebay.sdk.announcing import SaveAnnouncer
@@ -32,11 +37,12 @@ from forebay.sdk.inputs import Inputs, read_inputs
 from forebay.sdk.link import BusLink
 from forebay.sdk.memory_kills import memory_kills
 from forebay.sdk.outbox import outbox_of
-from forebay.sdk.preflight import Surroundings, run_preflight
+from forebay.sdk.preflight import Surroundings, run_preflight, try_writing
 from forebay.sdk.resume import ResumePoint, ask_resume_point
 from forebay.sdk.settings import JobSettings
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 ALREADY_TAKEN = 75
 """Exit code of a second agent on the same attempt."""
 NOT_STARTED = 78
@@ -65,15 +71,17 @@ class Agent:
         self._link = BusLink(settings.nats_url, settings.nkey_file, outbox_of(settings.home, self._source))
         watcher = CheckpointWatcher(settings.output / "checkpoints")
         self._saves = SaveAnnouncer(watcher, self._files, settings.job, self._say)
+        self._accesses: list[DatasetAccessed] = []
+        """Not in the outbox yet."""
         self._process: asyncio.subprocess.Process | None = None
         self._stopping: signal.Signals | None = None
 
     async def run(self) -> int:
         """Run the attempt; returns the exit code of the agent's process."""
-        if not self._files.take():
+        if not await self._until_there_is_room(self._files.take):
             _log.error("%s has an agent already; this one leaves", self._settings.attempt_dir)
             return ALREADY_TAKEN
-        self._files.write_process("preflight")
+        await self._until_there_is_room(partial(self._files.write_process, "preflight"))
         async with self._link:
             delivery = asyncio.create_task(self._link.deliver_for_ever())
             attempt = asyncio.create_task(self._attempt())
@@ -85,9 +93,25 @@ class Agent:
                 with contextlib.suppress(asyncio.CancelledError):
                     await delivery
             await self._deliver_rest()
-        self._files.write_exit(ended)
-        self._files.write_process("ended")
+        # Nobody else knows how it ended, so this waits for room however long that takes.
+        await self._until_there_is_room(partial(self._files.write_exit, ended))
+        with contextlib.suppress(OSError):
+            self._files.write_process("ended")
         return _exit_code(ended)
+
+    async def _until_there_is_room(self, write: Callable[[], T]) -> T:
+        """Write, and again as long as the disk is full."""
+        told = False
+        while True:
+            try:
+                return write()
+            except OSError as error:
+                if not is_disk_full(error):
+                    raise
+                if not told:
+                    _log.warning("the disk is full (%s); waiting for room", error)
+                told = True
+            await asyncio.sleep(_POLL_S)
 
     async def _end_of(self, attempt: asyncio.Task[Exit]) -> Exit:
         """Wait for the attempt; whatever kept the command from starting becomes the attempt's end."""
@@ -128,12 +152,27 @@ class Agent:
         """1 announce older saves, 2 check, 3 ask where to continue, 4 run, 5 announce the last saves."""
         inputs = read_inputs(self._settings.inputs)
         self._saves.compatibility = inputs.compatibility
-        await self._saves.announce(max(1, self._settings.attempt - 1), final=True)
+        await self._announce_all(max(1, self._settings.attempt - 1))
         await self._preflight(inputs)
         point = await self._resume_point(inputs)
         ended = await self._run_command(point, Accesses(self._settings.job, inputs.inputs))
-        await self._saves.announce(self._settings.attempt, final=True)
+        await self._announce_all(self._settings.attempt)
         return ended
+
+    async def _announce_all(self, attempt: int) -> None:
+        """Every complete save; what a full disk kept out of the outbox is found again."""
+        while not await self._announce(attempt, final=True):
+            await asyncio.sleep(_POLL_S)
+
+    async def _announce(self, attempt: int, *, final: bool = False) -> bool:
+        """False: the disk is full, and something is still to be said."""
+        try:
+            await self._saves.announce(attempt, final=final)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            return False
+        return True
 
     async def _preflight(self, inputs: Inputs) -> None:
         started = time.perf_counter()
@@ -158,9 +197,10 @@ class Agent:
             checks=checks,
             seconds=round(time.perf_counter() - started, 3),
         )
-        self._say(body, self._settings.job, self._settings.attempt)
+        await self._until_there_is_room(partial(self._say, body, self._settings.job, self._settings.attempt))
         if failed := [check for check in checks if check.status == "fail"]:
-            raise NotStarted(Reason.PREFLIGHT_FAILED, _sentence(failed))
+            full = all(check.reason == Reason.OUTPUT_FULL for check in failed)
+            raise NotStarted(Reason.DISK_FULL if full else Reason.PREFLIGHT_FAILED, _sentence(failed))
 
     async def _resume_point(self, inputs: Inputs) -> ResumePoint:
         await self._link.drain(self._settings.bus_deadline_s)
@@ -181,20 +221,52 @@ class Agent:
         except OSError as error:
             message = f"{self._command[0]} could not be started: {error.strerror}"
             raise NotStarted(Reason.START_FAILED, message) from error
-        self._files.write_process("running", process.pid)
         self._process = process
+        self._write_running(process.pid)
         while process.returncode is None:
             self._say_accesses(accesses)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_S):
                     await process.wait()
-            await self._saves.announce(self._settings.attempt)
-        return _judge(process.returncode, self._stopping, out_of_memory=memory_kills() > kills)
+            if self._files.behind:
+                self._write_running(process.pid)
+            await self._announce(self._settings.attempt)
+        ended = _judge(process.returncode, self._stopping, out_of_memory=memory_kills() > kills)
+        return await asyncio.to_thread(self._blame_full_disk, ended)
+
+    def _write_running(self, pid: int) -> None:
+        """A command that runs is not ended because its number cannot be written down now."""
+        try:
+            self._files.write_process("running", pid)
+        except OSError as error:
+            _log.warning("process.json is not written: %s", error)
+
+    def _blame_full_disk(self, ended: Exit) -> Exit:
+        """A command that failed while its output folder takes no bytes did not fail of itself."""
+        if ended.exit_code == 0 or ended.reason in {Reason.OUT_OF_MEMORY, Reason.PROCESS_KILLED}:
+            return ended
+        output = self._settings.output
+        try:
+            try_writing(output / f".forebay-probe-{os.getpid()}")
+        except OSError as error:
+            if is_disk_full(error):
+                room = look("output", output)
+                message = f"{ended.message}; the disk is full" + (f": {room.figures}" if room else "")
+                return replace(ended, reason=Reason.DISK_FULL, message=message)
+        return ended
 
     def _say_accesses(self, accesses: Accesses) -> None:
         """Once a day per version, for as long as the command runs."""
-        for body in accesses.on(datetime.now(UTC).date()):
-            self._say(body, body.job, body.kind, body.name, body.number, body.day)
+        self._accesses += accesses.on(datetime.now(UTC).date())
+        while self._accesses:
+            body = self._accesses[0]
+            try:
+                self._say(body, body.job, body.kind, body.name, body.number, body.day)
+            except OSError as error:
+                if not is_disk_full(error):
+                    raise
+                return  # with the next look
+            del self._accesses[0]
 
     def _say(self, body: EventBody, *identity: object) -> None:
         event_id = stable_id(body.event, self._settings.project, *identity)

@@ -8,6 +8,7 @@ sees half of one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -34,6 +35,8 @@ class AttemptFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._command: tuple[int, int | None] | None = None
+        self.behind = False
+        """process.json could not be written and says less than is so."""
 
     def take(self) -> bool:
         """Claim the attempt; False when another agent has it, now or before."""
@@ -42,13 +45,14 @@ class AttemptFolder:
             handle = os.open(self.folder / "lock", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
             return False
-        with os.fdopen(handle, "w") as file:
+        with contextlib.suppress(OSError), os.fdopen(handle, "w") as file:  # that it exists is what counts
             file.write(f"{os.getpid()}\n")
         return True
 
     def write_process(self, stage: Stage, command_pid: int | None = None) -> None:
         """Say which processes run; a command that was named once stays named after its end."""
         agent = os.getpid()
+        self.behind = True
         if command_pid is not None:
             self._command = (command_pid, start_ticks(command_pid))
         pid, start = self._command or (None, None)
@@ -62,6 +66,7 @@ class AttemptFolder:
                 "stage": stage,
             },
         )
+        self.behind = False
 
     def write_exit(self, ended: Exit) -> None:
         self._write("exit.json", asdict(ended))

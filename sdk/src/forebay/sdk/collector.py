@@ -6,7 +6,7 @@ outbox; the log hears of an episode only after its files are there whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -55,11 +55,13 @@ class Uploaded:
 class Collector:
     """Uploads folders into one project."""
 
-    def __init__(self, *, home: Path, project: str) -> None:
+    def __init__(self, *, home: Path, project: str, require_room: Callable[[int], None] | None = None) -> None:
+        """`require_room` is asked about the bytes that will be copied, and raises when they do not fit."""
         self.project = project
         self.source = Source(Part.COLLECTOR, project)
         self.outbox: Outbox = outbox_of(home, self.source)
         self._landing = home / "pool" / "landing" / project
+        self._require_room = require_room
 
     def upload(
         self,
@@ -95,6 +97,8 @@ class Collector:
         )
         if result.repeated and not again:
             return result
+        if self._require_room is not None:
+            self._require_room(landing.missing_bytes(hashed))
         record = before or UploadRecord(
             upload=upload,
             source_ref=source_ref or str(folder),

@@ -6,6 +6,7 @@ moment leaves nothing half-written, and the next run goes on where this one stop
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable
@@ -92,25 +93,36 @@ class Landing:
         _write_atomically(path, content)
         return FileRef(uri=path.resolve().as_uri(), sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
 
-    def copy(self, file: Hashed, count: Count) -> None:
-        """Bring one file here; raises `SourceChangedError` when it is not what was digested.
+    def missing_bytes(self, files: Iterable[Hashed]) -> int:
+        """How much is still to be copied."""
+        return sum(file.source.bytes for file in files if not self._is_here(file))
 
-        A file that is already here is complete, because it got its name only then.
-        """
+    def _is_here(self, file: Hashed) -> bool:
+        """A file that is here is complete, because it got its name only then."""
         target = self.folder / file.source.path
-        if target.exists() and target.stat().st_size == file.source.bytes:
+        return target.exists() and target.stat().st_size == file.source.bytes
+
+    def copy(self, file: Hashed, count: Count) -> None:
+        """Bring one file here; raises `SourceChangedError` when it is not what was digested."""
+        target = self.folder / file.source.path
+        if self._is_here(file):
             count(file.source.bytes)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         digest = hashlib.sha256()
-        with file.source.real.open("rb") as source, part.open("wb") as out:
-            while block := source.read(_CHUNK):
-                digest.update(block)
-                out.write(block)
-                count(len(block))
-            out.flush()
-            os.fsync(out.fileno())
+        try:
+            with file.source.real.open("rb") as source, part.open("wb") as out:
+                while block := source.read(_CHUNK):
+                    digest.update(block)
+                    out.write(block)
+                    count(len(block))
+                out.flush()
+                os.fsync(out.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):  # a full disk needs the room of half a file
+                part.unlink(missing_ok=True)
+            raise
         if digest.hexdigest() != file.sha256:
             part.unlink()
             msg = f"{file.source.real} changed while it was uploaded"

@@ -68,13 +68,13 @@ class BusLink:
             self._wake.clear()
             try:
                 await self.deliver_now()
-            except Unreachable as error:
+            except (Unreachable, OSError) as error:  # no bus, or a disk that takes no lock file: both may pass
                 if not silent:
                     _log.warning("%s; events wait in %s and are sent when it answers", error, self.outbox.folder)
                 silent, pause = True, min(pause * 2, _LONGEST_PAUSE_S)
             else:
                 if silent:
-                    _log.warning("the bus answers again; events are being delivered")
+                    _log.warning("events are being delivered again")
                 silent, pause = False, _SHORTEST_PAUSE_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause if silent else 1.0):
@@ -91,7 +91,7 @@ class BusLink:
         loop = asyncio.get_running_loop()
         end = loop.time() + deadline_s
         while self.outbox.segments() and loop.time() < end:
-            with contextlib.suppress(Unreachable, TimeoutError):
+            with contextlib.suppress(Unreachable, OSError):
                 async with asyncio.timeout(max(0.1, end - loop.time())):
                     await self.deliver_now()
             if self.outbox.segments():

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forebay.contracts.identifiers import Id
 from forebay.runtime.connection import Key, PodToken
+from forebay.runtime.disk_room import ATTEMPT_BYTES
 from forebay.runtime.settings import environment, load_settings
 
 PARAMETER_PREFIX = "FOREBAY_PARAM_"
@@ -41,7 +42,7 @@ class JobSettings(BaseModel):
     """How long a restart waits for the registry to say where to resume."""
     verify_deadline_s: float = 30.0
     """How long a restart waits for the newest checkpoint to be verified before it is passed over."""
-    free_bytes: int = 64 * 1024 * 1024
+    free_bytes: int = ATTEMPT_BYTES
     """Room that the output folder must have before the command is started."""
 
 

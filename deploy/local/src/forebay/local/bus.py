@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sysconfig
@@ -17,7 +18,7 @@ from forebay.contracts.subjects import EVENT_ROOT, STREAM
 from forebay.local import identities, nats_config, streams_apply
 from forebay.local.errors import LocalError, StartError
 from forebay.local.home import Home, ProcessId
-from forebay.local.settings import LocalSettings
+from forebay.local.settings import ALWAYS, LocalSettings
 from forebay.runtime.connection import connect
 from forebay.runtime.errors import Unreachable
 
@@ -111,6 +112,17 @@ class Bus:
         except (NatsError, StartError, TimeoutError, Unreachable):
             return False
         return True
+
+
+def acknowledged(home: Home) -> str:
+    """What an acknowledgement means with the configuration that this home's server has, for people."""
+    try:
+        interval = str(json.loads(home.nats_config.read_text(encoding="utf-8"))["jetstream"]["sync_interval"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its configuration cannot be read"
+    if interval == ALWAYS:
+        return "an acknowledged event is on the disk (fsync)"
+    return f"a power cut loses up to {interval} of acknowledged events (FOREBAY_SYNC_INTERVAL)"
 
 
 def find_program(name: str) -> str:

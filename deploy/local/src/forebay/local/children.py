@@ -9,6 +9,7 @@ import shutil
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from forebay.local.home import ChildRecord, process_id
 
@@ -36,6 +37,7 @@ class Child:
         changed: Changed,
         prepare: Prepare | None = None,
         health_port: int = 0,
+        problems: Callable[[], list[str]] = list,
     ) -> None:
         self.record = ChildRecord(name=name, health_port=health_port)
         self._command = list(command)
@@ -44,6 +46,7 @@ class Child:
         self._probe = probe
         self._changed = changed
         self._prepare = prepare
+        self._problems = problems
         self._was_healthy = False
         self._stop = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
@@ -74,7 +77,7 @@ class Child:
         try:
             if self._prepare is not None:
                 await self._prepare()
-            with self._log.open("ab") as log:
+            with self._output() as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command,
                     stdin=asyncio.subprocess.DEVNULL,
@@ -94,6 +97,13 @@ class Child:
         kill_group(self._process.pid)
         return code
 
+    def _output(self) -> IO[bytes]:
+        """Its log file, or nowhere when that cannot be opened: a process without a log is better than none."""
+        try:
+            return self._log.open("ab")
+        except OSError:
+            return Path(os.devnull).open("ab")
+
     async def check(self) -> bool:
         """Ask the process how it is; returns whether it is healthy."""
         if self.record.state in {"waiting", "backoff", "stopped"}:
@@ -105,8 +115,13 @@ class Child:
             missing = "does not answer"
         except OSError as error:  # it took the connection and died before it answered
             missing = f"does not answer ({error.strerror or error})"
+        except Exception as error:  # noqa: BLE001 supervision must not fall over what it supervises
+            missing = f"its probe failed ({type(error).__name__}: {error})"
         if self.record.state in {"backoff", "stopped"}:
             return False  # it died while we asked
+        if (problems := self._problems()) != self.record.problems:
+            self.record.problems = problems
+            self._changed()
         if missing:
             self._set("unhealthy" if self.record.state in {"healthy", "unhealthy"} else "starting", missing)
         else:
@@ -114,9 +129,18 @@ class Child:
             self._set("healthy", "")
         return not missing
 
+    async def restart(self, *, grace_s: float = GRACE_S) -> None:
+        """End the process, so that it is started again at once."""
+        await self._end(grace_s)
+
     async def stop(self, *, grace_s: float = GRACE_S) -> None:
         """Ask it to end, insist after a while, and take its group with it."""
         self._stop.set()
+        await self._end(grace_s)
+        if self._task is not None:
+            await self._task
+
+    async def _end(self, grace_s: float) -> None:
         process = self._process
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -127,8 +151,6 @@ class Child:
             except TimeoutError:
                 kill_group(process.pid)
                 await process.wait()
-        if self._task is not None:
-            await self._task
 
     def last_words(self) -> str:
         """The last line of its log, to stand in an error message."""
@@ -140,7 +162,7 @@ class Child:
 
     def rotate(self, max_bytes: int) -> None:
         """Set the log aside when it has grown. Copied and cut, because the process keeps the file open."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # no room for the copy: later, when there is
             if self._log.stat().st_size > max_bytes:
                 shutil.copyfile(self._log, self._log.with_suffix(".log.1"))
                 os.truncate(self._log, 0)

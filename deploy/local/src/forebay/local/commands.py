@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,16 +19,20 @@ from rich.table import Table
 
 from forebay.contracts.parts import Part
 from forebay.local import launch
-from forebay.local.bus import Bus
+from forebay.local.bus import Bus, acknowledged
+from forebay.local.disks import disks, problems, warnings
+from forebay.local.disks import shown as disk_in_json
 from forebay.local.errors import LocalError, StartError
 from forebay.local.home import ChildRecord, Home, Record, free_port, read_record
 from forebay.local.identities import check_projects, known_projects
 from forebay.local.log_room import LogRoom, look
 from forebay.local.settings import LocalSettings, load
+from forebay.runtime.disk_room import DiskRoom
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Projects = Annotated[list[str] | None, typer.Option("--project", "-p", help="A project to make keys for; repeatable.")]
 _SIGNS = {"healthy": "[green]✓[/]", "starting": "[yellow]…[/]", "backoff": "[red]↻[/]", "unhealthy": "[red]![/]"}
+_PROBLEM = "[red]✗[/]"
 _PHASES = {
     "bus": "starting the bus",
     "streams": "making streams and durable consumers",
@@ -56,8 +61,9 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Start the bus, the data pool and the services on this machine, and wait until they are healthy."""
-    home, _ = _place()
+    home, settings = _place()
     projects = check_projects(tuple(project or ())) or known_projects(home) or (DEFAULT_PROJECT,)
+    os.umask(settings.umask_bits)
     home.make()
     console = _console(as_json)
     began = time.monotonic()
@@ -71,8 +77,10 @@ def up(
         return
     console.print(f"[bold green]up[/] in {time.monotonic() - began:.1f} s · bus {record.nats_url} · home {home.root}")
     console.print(f"projects {', '.join(record.projects)} · pool {record.pool_kind} at {record.pool_dir}")
+    console.print(f"bus: {acknowledged(home)}")
     if record.pool_note:
         console.print(f"[yellow]pool: {escape(record.pool_note)}[/]")
+    _show_disks(console, disks(home, record))
 
 
 def down(as_json: Json = False) -> None:
@@ -95,7 +103,9 @@ def status(as_json: Json = False) -> None:
     record = read_record(home)
     alive = record is not None and record.supervisor.process() is not None
     room = asyncio.run(look(record.nats_url, home.key(Part.OPERATOR))) if record and alive else None
-    healthy = alive and record is not None and record.phase == "ready" and all(_fine(c) for c in record.children)
+    rooms = disks(home, record) if record else []
+    parts_are_fine = record is not None and record.phase == "ready" and all(_fine(c) for c in record.children)
+    healthy = alive and parts_are_fine and not problems(rooms)
     if as_json:
         shown: dict[str, Any] = record.to_json() if record else {}
         print(
@@ -105,6 +115,8 @@ def status(as_json: Json = False) -> None:
                     "running": alive,
                     "healthy": healthy,
                     "log": asdict(room) if room else None,
+                    "disks": [disk_in_json(one) for one in rooms],
+                    "acknowledged": acknowledged(home),
                     **shown,
                 }
             )
@@ -113,7 +125,8 @@ def status(as_json: Json = False) -> None:
         why = f": {record.message}" if record and record.phase == "failed" else ""
         print(f"nothing runs in {home.root}{why}\nstart it with: forebay up")
     else:
-        _show(record, room)
+        _show(record, room, acknowledged(home))
+        _show_disks(Console(highlight=False, soft_wrap=True), rooms)
     if not healthy:
         raise typer.Exit(1)
 
@@ -122,6 +135,7 @@ def bus_init(project: Projects = None, as_json: Json = False) -> None:
     """Make missing keys and the server's configuration. Old keys stay; a running server takes in new projects."""
     home, settings = _place()
     projects = check_projects(tuple(project or ())) or known_projects(home) or (DEFAULT_PROJECT,)
+    os.umask(settings.umask_bits)
     bus = Bus(home, settings)
     before = known_projects(home)
     record = read_record(home)
@@ -202,10 +216,17 @@ def _following(console: Console, *, arrivals: bool = True) -> Iterator[Callable[
 
 
 def _fine(child: ChildRecord) -> bool:
-    return child.state == "healthy" and child.identity.process() is not None
+    return child.state == "healthy" and child.identity.process() is not None and not child.problems
 
 
-def _show(record: Record, room: LogRoom | None) -> None:
+def _show_disks(console: Console, rooms: list[DiskRoom]) -> None:
+    for sentence in problems(rooms):
+        console.print(f"[bold red]✗ {escape(sentence)}; new uploads and jobs are refused until then[/]")
+    for sentence in warnings(rooms):
+        console.print(f"[bold yellow]{escape(sentence)}[/]")
+
+
+def _show(record: Record, room: LogRoom | None, acknowledged_means: str) -> None:
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
     for column in ("", "part", "state", "pid", "up", "restarts", ""):
@@ -214,7 +235,7 @@ def _show(record: Record, room: LogRoom | None) -> None:
         up_for = f"{time.time() - child.start:.0f} s" if child.start else ""
         state = child.state if child.identity.process() or child.state != "healthy" else "gone"
         table.add_row(
-            _SIGNS.get(state, "·"),
+            _PROBLEM if child.problems else _SIGNS.get(state, "·"),
             child.name,
             state,
             str(child.pid or ""),
@@ -223,10 +244,14 @@ def _show(record: Record, room: LogRoom | None) -> None:
             escape(child.note),
         )
     console.print(f"{record.phase} · bus {record.nats_url} · projects {', '.join(record.projects)}")
+    console.print(f"bus: {acknowledged_means}")
     console.print(
         f"pool {record.pool_kind} at {record.pool_dir}" + (f" · {escape(record.pool_note)}" if record.pool_note else "")
     )
     console.print(table)
+    for child in record.children:
+        for problem in child.problems:
+            console.print(f"[bold red]✗ {child.name}: {escape(problem)}[/]", soft_wrap=True)
     console.print(f"log {room or 'does not answer'}")
     if room and room.warning:
         console.print(f"[bold yellow]{room.warning}[/]")

@@ -5,6 +5,7 @@ The supervisor writes the record, the CLI reads it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from forebay.runtime.disk_room import DISK_FLOOR_BYTES
 
 RECORD_VERSION = 1
 
@@ -110,6 +113,8 @@ class ChildRecord:
     restarts: int = 0
     health_port: int = 0
     note: str = ""
+    problems: list[str] = field(default_factory=list)
+    """What a person should look at, though the process does its work."""
 
     @property
     def identity(self) -> ProcessId:
@@ -128,6 +133,8 @@ class Record:
     pool_note: str = ""
     """What this pool cannot prove, and why; empty when nothing is missing."""
     pool_meta: str = ""
+    disk_floor_bytes: int = DISK_FLOOR_BYTES
+    """New uploads and jobs are refused when less than this is free on a disk."""
     phase: str = "stopped"
     """stopped, bus, streams, pool, services, ready, stopping, failed"""
     message: str = ""
@@ -163,10 +170,15 @@ def read_record(home: Home) -> Record | None:
 
 
 def write_record(home: Home, record: Record) -> None:
-    """Replace the record in one step, so that a reader never sees half of it."""
+    """Replace the record in one step, so that a reader never sees half of it. Raises `OSError` when it cannot be written."""
     draft = home.record.with_suffix(f".{os.getpid()}.tmp")
-    draft.write_text(json.dumps(record.to_json(), indent=1) + "\n", encoding="utf-8")
-    draft.replace(home.record)
+    try:
+        draft.write_text(json.dumps(record.to_json(), indent=1) + "\n", encoding="utf-8")
+        draft.replace(home.record)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def free_port(preferred: int = 0) -> int:

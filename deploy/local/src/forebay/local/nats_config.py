@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from forebay.contracts.parts import SERVICES, Part
-from forebay.contracts.permissions import ADMITS, LOG_ACCOUNT, Permission, attempts_of
+from forebay.contracts.permissions import ADMITS, BUS_HEALTH, LOG_ACCOUNT, Permission, attempts_of
 from forebay.contracts.streams import MAX_MESSAGE_BYTES
 from forebay.contracts.subjects import ASK_ROOT, DEAD_ROOT, EVENT_ROOT, PROGRESS_ROOT
 
 MAX_PAYLOAD = 1 << 20
 """An answer's page may be this large; an event is held to less by its stream."""
 _REPLY_WITHIN = "2m"
+_SYSTEM = "system"
+"""The account in which the server speaks about itself; the admin may ask it one question, and nobody lives in it."""
 assert MAX_PAYLOAD > MAX_MESSAGE_BYTES  # noqa: S101 two constants that must agree
 
 _STREAMED = "stream"
@@ -60,6 +62,7 @@ def render(
     With the public key of an `issuer` pods are admitted, too.
     """
     accounts = {_account_name(item): _account(item, public_keys[item.identity]) for item in permissions}
+    accounts[_SYSTEM] = {"exports": [{"service": BUS_HEALTH, "accounts": [LOG_ACCOUNT]}]}
     config: dict[str, Any] = {
         "server_name": "forebay",
         "host": "127.0.0.1",
@@ -74,6 +77,7 @@ def render(
             "max_file_store": max_store_bytes,
             "sync_interval": sync_interval,
         },
+        "system_account": _SYSTEM,
         "accounts": accounts,
     }
     if issuer is not None:
@@ -99,7 +103,8 @@ def _account(item: Permission, public_key: str) -> dict[str, Any]:
     user = {"nkey": public_key, "permissions": _user_permissions(item)}
     if item.source.part is Part.ADMIN:
         exports = [{"service": subject, **({"response_type": kind} if kind else {})} for subject, kind in _LOG_EXPORTS]
-        return {"jetstream": "enabled", "users": [user], "exports": exports}
+        asks = [{"service": {"account": _SYSTEM, "subject": BUS_HEALTH}}]
+        return {"jetstream": "enabled", "users": [user], "exports": exports, "imports": asks}
     account: dict[str, Any] = {"users": [user], "imports": _imports(item)}
     if renamed := {subject: _local(subject) for subject in item.publish if _local(subject) != subject}:
         account["mappings"] = renamed

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay.contracts.parts import Part, Source
+from forebay.contracts.permissions import BUS_PROBE
 from forebay.contracts.streams import ConsumerDefinition, StreamDefinition, consumers, streams
 from forebay.local.errors import LocalError, StartError
 from forebay.runtime.connection import connect
@@ -20,6 +21,21 @@ from forebay.runtime.connection import connect
 if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
 
+PROBE_STREAM = StreamDefinition(
+    name="FOREBAY_PROBE",
+    config={
+        "name": "FOREBAY_PROBE",
+        "description": "The last message that proved that the bus stores what it acknowledges",
+        "subjects": [BUS_PROBE],
+        "storage": "file",
+        "retention": "limits",
+        "discard": "old",
+        "max_bytes": 64 << 10,
+        "max_msgs": 1,
+        "num_replicas": 1,
+    },
+)
+"""Of this machine only: an event stream must hold nothing but events."""
 _NOT_FOUND = 404
 _TIMEOUT_S = 5.0
 
@@ -38,7 +54,7 @@ async def apply(url: str, admin_key: Path, *, update: bool = False, max_bytes: i
     """Make what is missing and compare the rest; with `update` also change what differs."""
     nc = await connect(url, Source(Part.ADMIN), admin_key)
     try:
-        done = [await _stream(nc, item, update=update) for item in streams(max_bytes=max_bytes)]
+        done = [await _stream(nc, item, update=update) for item in (*streams(max_bytes=max_bytes), PROBE_STREAM)]
         return done + [await _consumer(nc, item, update=update) for item in consumers()]
     finally:
         await nc.close()

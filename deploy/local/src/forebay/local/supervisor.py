@@ -19,7 +19,6 @@ import signal
 import sys
 import sysconfig
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -27,9 +26,12 @@ from forebay.contracts.parts import SERVICES, Part, Source
 from forebay.contracts.permissions import identity_of
 from forebay.local import attempts, identities, pool
 from forebay.local.bus import Bus
+from forebay.local.bus_probe import BusProbe, BusRevival
 from forebay.local.children import Child
+from forebay.local.disks import disks, pool_disk, problems
 from forebay.local.errors import LocalError
 from forebay.local.home import Home, Record, free_port, process_id, read_record, write_record
+from forebay.local.privacy import make_private, tighten_pool
 from forebay.local.settings import LocalSettings, load
 from forebay.runtime.errors import Refused, RuntimeFailure, SettingsError
 from forebay.runtime.settings import environment
@@ -64,10 +66,14 @@ class Supervisor:
             pool_kind=self._plan.kind,
             pool_note=self._plan.note,
             pool_meta=self._plan.meta,
+            disk_floor_bytes=settings.disk_floor_bytes,
             supervisor_pid=me.pid,
             supervisor_start=me.start,
         )
         self._children: list[Child] = []
+        self._bus_probe = BusProbe(self._record.nats_url, self._home.key(identity_of(Source(Part.ADMIN))))
+        self._bus_revival = BusRevival(self._bus_probe, self._home.nats)
+        self._unsaved = False
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -89,13 +95,14 @@ class Supervisor:
 
     async def _start(self) -> None:
         self._phase("bus")
-        nats = self._add(NATS, self._bus.command(), self._nats_answers)
+        nats = self._add(NATS, self._bus.command(), self._bus_probe)
         nats.start()
         await self._until_healthy(nats)
         self._phase("streams")
         for item in await self._bus.apply(self._record.nats_url):
             if item.action == "differs":
                 _log.warning("%s differs from contracts: %s", item.name, "; ".join(item.differences))
+        self._bus_probe.publishes = True
         self._phase("pool")
         await asyncio.to_thread(pool.prepare, self._home, self._plan)
         if self._plan.tools is not None:
@@ -103,6 +110,7 @@ class Supervisor:
             mount = self._add(POOL, command, self._pool_is_mounted, prepare=self._clear_mountpoint)
             mount.start()
             await self._until_healthy(mount)
+            await asyncio.to_thread(tighten_pool, self._home, self._settings.umask_bits)
         self._phase("services")
         for part in SERVICES:
             self._add_service(part).start()
@@ -121,10 +129,14 @@ class Supervisor:
             "FOREBAY_POOL_CACHE": str(self._home.pool_cache),
             "FOREBAY_POOL_META": self._record.pool_meta,
             "FOREBAY_POOL_LOG": str(self._home.logs / f"{POOL}.log"),
+            "FOREBAY_POOL_DISK": str(pool_disk(self._home, self._record.pool_kind)),
+            "FOREBAY_DISK_FLOOR_BYTES": str(self._settings.disk_floor_bytes),
+            "FOREBAY_UMASK": self._settings.umask,
         }
         self._home.store(part).parent.mkdir(parents=True, exist_ok=True)
-        probe = partial(_service_answers, port)
-        return self._add(part, [sys.executable, "-m", module], probe, added=added, health_port=port)
+        probe = ServiceProbe(port)
+        command = [sys.executable, "-m", module]
+        return self._add(part, command, probe, added=added, health_port=port, problems=lambda: probe.problems)
 
     def _add(
         self,
@@ -135,6 +147,7 @@ class Supervisor:
         prepare: Callable[[], Awaitable[None]] | None = None,
         added: dict[str, str] | None = None,
         health_port: int = 0,
+        problems: Callable[[], list[str]] = list,
     ) -> Child:
         child = Child(
             str(name),
@@ -145,6 +158,7 @@ class Supervisor:
             prepare=prepare,
             changed=self._save,
             health_port=health_port,
+            problems=problems,
         )
         self._children.append(child)
         self._record.children = [item.record for item in self._children]
@@ -157,7 +171,9 @@ class Supervisor:
             if self._stop.is_set():
                 return
             if asyncio.get_running_loop().time() > deadline or child.record.restarts >= _TRIES:
-                msg = f"{child.record.name} does not come up: {child.record.note or 'no answer'}{child.last_words()}"
+                full = problems(disks(self._home, self._record))
+                why = [f"{child.record.note or 'no answer'}{child.last_words()}", *full]
+                msg = f"{child.record.name} does not come up: {'; '.join(why)}"
                 raise LocalError(msg, f"see {self._home.logs / child.record.name}.log", code="start")
             await self._pause(_EAGER_S)
 
@@ -167,6 +183,9 @@ class Supervisor:
             healthy = await asyncio.gather(*(child.check() for child in self._children))
             if all(healthy):
                 self._phase("ready")
+            if self._unsaved:
+                self._save()
+            await self._bus_revival.look(self._children[0])
             await self._pause(_CALM_S if all(healthy) else _EAGER_S)
             turn += 1
             if turn % _ROTATE_EVERY == 0:
@@ -186,23 +205,13 @@ class Supervisor:
             for child in self._children:
                 if child.record.name == name:
                     await child.stop()
+        await self._bus_probe.close()
         await asyncio.to_thread(pool.unmount, self._home, self._record)
 
     def _reread_projects(self) -> None:
         """`forebay bus init` made keys for another project while we run."""
         self._record.projects = list(identities.known_projects(self._home))
         self._save()
-
-    async def _nats_answers(self) -> str:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._record.nats_port)
-        except OSError as error:
-            return f"takes no connections ({error.strerror or error})"
-        try:
-            greeting = await reader.readline()
-        finally:
-            writer.close()
-        return "" if greeting.startswith(b"INFO") else "something else listens on its port"
 
     async def _pool_is_mounted(self) -> str:
         assert self._plan.tools is not None  # noqa: S101 only a JuiceFS pool has this probe
@@ -225,7 +234,15 @@ class Supervisor:
             self._save()
 
     def _save(self) -> None:
-        write_record(self._home, self._record)
+        """Write the record, or later when the disk does not take it: what runs does not depend on it."""
+        try:
+            write_record(self._home, self._record)
+        except OSError as error:
+            if not self._unsaved:
+                _log.warning("the record %s is not written: %s", self._home.record, error)
+            self._unsaved = True
+        else:
+            self._unsaved = False
 
 
 def _environment() -> dict[str, str]:
@@ -236,24 +253,31 @@ def _environment() -> dict[str, str]:
     return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-async def _service_answers(port: int) -> str:
-    """What `/readyz` says is missing; "" when nothing is."""
-    return await asyncio.to_thread(_ask_health, port)
+class ServiceProbe:
+    """Asks a service whether it is ready, and keeps what it says a person should look at."""
 
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.problems: list[str] = []
 
-def _ask_health(port: int) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
-    try:
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        body = json.loads(answer.read())
-    except (OSError, http.client.HTTPException, ValueError):
-        return "does not answer yet"
-    finally:
-        connection.close()
-    if answer.status == http.HTTPStatus.OK:
-        return ""
-    return str(body.get("trouble") or body.get("phase") or "not healthy")
+    async def __call__(self) -> str:
+        """What `/readyz` says is missing; "" when nothing is."""
+        return await asyncio.to_thread(self._ask)
+
+    def _ask(self) -> str:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=3)
+        try:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            body = json.loads(answer.read())
+        except (OSError, http.client.HTTPException, ValueError):
+            return "does not answer yet"
+        finally:
+            connection.close()
+        self.problems = [str(one) for one in body.get("problems") or ()]
+        if answer.status == http.HTTPStatus.OK:
+            return ""
+        return str(body.get("trouble") or "; ".join(self.problems) or body.get("phase") or "not ready")
 
 
 def lock(home: Home) -> IO[str] | None:
@@ -278,7 +302,9 @@ def main() -> None:
     try:
         settings = load().model_copy(update={"home": given.home})
         home = Home(settings.home)
+        os.umask(settings.umask_bits)
         home.make()
+        make_private(home, settings.umask_bits)
         held = lock(home)
         if held is None:
             sys.stderr.write(f"another supervisor holds {home.root}\n")

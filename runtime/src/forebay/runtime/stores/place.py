@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import uuid
 from pathlib import Path
 from typing import Protocol, cast
@@ -12,6 +13,7 @@ from forebay.runtime.errors import FencedError
 from forebay.runtime.settings import ServiceSettings
 from forebay.runtime.stores.port import Store
 from forebay.runtime.stores.sqlite import SqliteStore
+from forebay.runtime.stores.sqlite_errors import check, in_words, is_damaged, set_aside
 
 LEASE_S = 10.0
 
@@ -21,6 +23,9 @@ class StorePlace(Protocol):
 
     Until `swap` has succeeded the live store is what the next process finds.
     """
+
+    note: str
+    """What people should hear about the store that was opened; "" when there is nothing to tell."""
 
     @property
     def where(self) -> str:
@@ -49,12 +54,24 @@ class SqlitePlace:
         self._path = path
         self._shadow = Path(f"{path}.shadow")
         self._fold_version = fold_version
+        self.note = ""
 
     @property
     def where(self) -> str:
         return str(self._path)
 
     async def open(self) -> Store:
+        """The live store. A damaged file is set aside and an empty one made, which folds the whole log."""
+        try:
+            await asyncio.to_thread(check, self._path)
+            return self._open()
+        except sqlite3.DatabaseError as error:
+            if not is_damaged(error):
+                raise in_words(str(self._path), error) from error
+            self.note = set_aside(self._path, error)
+            return self._open()
+
+    def _open(self) -> Store:
         return SqliteStore(self._path, fold_version=self._fold_version)
 
     async def shadow(self, live: Store) -> Store:  # noqa: ARG002 a file needs no connection of the live one
@@ -101,6 +118,7 @@ class MongoPlace:
     """One database; the shadow is a collection, and the head says which one counts."""
 
     def __init__(self, url: str, service: str, *, fold_version: int) -> None:
+        self.note = ""
         self._url = url
         self._service = service
         self._fold_version = fold_version

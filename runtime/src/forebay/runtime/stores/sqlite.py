@@ -21,6 +21,7 @@ from forebay.runtime.errors import FencedError
 from forebay.runtime.stores.owner import may_live, owner_record
 from forebay.runtime.stores.port import NotNow, StoreHead, WriteBatch
 from forebay.runtime.stores.runs import SortedRuns
+from forebay.runtime.stores.sqlite_errors import worded
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS documents (
@@ -67,6 +68,7 @@ class SqliteStore:
         self._runs: SortedRuns | None = None
         self._epoch: int | None = None
         self._lost = False
+        self.place = str(path)
         self._connect()
 
     def _connect(self) -> None:
@@ -89,15 +91,18 @@ class SqliteStore:
         cursor.execute("BEGIN IMMEDIATE")
         try:
             yield cursor
+            cursor.execute("COMMIT")
         except BaseException:
-            cursor.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk may have ended it already
+                cursor.execute("ROLLBACK")
             raise
-        cursor.execute("COMMIT")
 
+    @worded
     async def head(self) -> StoreHead:
         position, fold_version = self._db.execute("SELECT position, fold_version FROM head").fetchone()
         return StoreHead(position, fold_version)
 
+    @worded
     async def acquire(self, owner: str, *, ttl_s: float) -> bool:
         now = time.time()
         if self._epoch is None and self._path.stat().st_ino != self._inode:
@@ -117,6 +122,7 @@ class SqliteStore:
             )
         return True
 
+    @worded
     async def release(self) -> None:
         self._db.execute("UPDATE head SET owner = '', expires = 0 WHERE epoch = ?", (self._epoch,))
         self._epoch = None
@@ -124,6 +130,7 @@ class SqliteStore:
             await self._settle()
             self._db.execute("COMMIT")
 
+    @worded
     async def get(self, kind: str, keys: Sequence[str]) -> dict[str, bytes]:
         return self._several(kind, keys)
 
@@ -166,6 +173,7 @@ class SqliteStore:
             raise NotNow from error
         return None if row is None else bytes(row[0])
 
+    @worded
     async def find(self, kind: str, field: str, value: str) -> list[tuple[str, bytes]]:
         return self._find(kind, field, value)
 
@@ -183,6 +191,7 @@ class SqliteStore:
             return [(key, found[key]) for key in keys if key in found]
         return self._db.execute(_FIND, (kind, field, value)).fetchall()
 
+    @worded
     async def page(self, kind: str, *, after: str, limit: int) -> list[tuple[str, bytes]]:
         await self._settle()
         return self._page(kind, after=after, limit=limit)
@@ -208,10 +217,12 @@ class SqliteStore:
         if self._runs is not None and not self._runs.settled:
             raise NotNow
 
+    @worded
     async def count(self, kind: str) -> int:
         await self._settle()
         return int(self._db.execute("SELECT count(*) FROM documents WHERE kind = ?", (kind,)).fetchone()[0])
 
+    @worded
     async def write(self, batch: WriteBatch) -> None:
         with self._transaction() as cursor:
             (epoch,) = cursor.execute("SELECT epoch FROM head").fetchone()

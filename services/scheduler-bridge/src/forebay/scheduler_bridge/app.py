@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from forebay.contracts.parts import Part
 from forebay.runtime.app import run_service
+from forebay.runtime.disk_room import ATTEMPT_BYTES, disk_problem
 from forebay.runtime.machine import Service
 from forebay.scheduler_bridge.adapters import this_machine
 from forebay.scheduler_bridge.adapters.local_processes import LocalProcesses, Surroundings
@@ -61,7 +64,8 @@ async def run() -> None:
 
 async def _on_this_machine(settings: BridgeSettings) -> None:
     surroundings = Surroundings(home=settings.home.resolve(), nats_url=settings.nats_url, variables=passed_on())
-    worker = AttemptWorker(LocalProcesses(surroundings), Pace(grace=settings.stop_grace_s))
+    shortage = partial(disk_problem, "home", surroundings.home / "jobs", settings.disk_floor_bytes, ATTEMPT_BYTES)
+    worker = AttemptWorker(LocalProcesses(surroundings), Pace(grace=settings.stop_grace_s), shortage)
     await run_service(
         definition(LocalBridge(total=capacity(settings), rules=LOCAL_RULES)),
         settings,

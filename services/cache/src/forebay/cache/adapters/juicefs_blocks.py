@@ -187,7 +187,11 @@ def run_juicefs(command: str, *arguments: str) -> str:
     """Run a command on paths of a mount; raises `PoolError` when it fails."""
     try:
         done = subprocess.run(  # noqa: S603 our own program, no shell
-            [program(), command, *arguments], check=False, capture_output=True, text=True, timeout=_INFO_SECONDS
+            [program(), "--no-agent", command, *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_INFO_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
         msg = (

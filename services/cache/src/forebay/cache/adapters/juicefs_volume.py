@@ -94,7 +94,7 @@ def format_volume(meta_url: str, storage: Path | Bucket, name: str, *, block_siz
         storage.mkdir(parents=True, exist_ok=True)
         kind, place = "file", f"{storage.absolute()}/"
     volume = ["--storage", kind, "--bucket", place, "--block-size", str(block_size_kib), "--trash-days", "0"]
-    _run([program(), "format", "--no-update", *volume, url, name], secrets)
+    _run([program(), "--no-agent", "format", "--no-update", *volume, url, name], secrets)
 
 
 def split_password(meta_url: str) -> tuple[str, dict[str, str]]:
@@ -123,13 +123,27 @@ def mount_command(
     A reader that waits for its origin gets an error after `io_retries` (ten: a quarter of
     a minute when it fails at once, ten minutes when it hangs) and is not left alone. A password of the metadata is left out
     here: start the command with `split_password`'s environment.
+
+    `--no-agent`: no debug server (pprof) for whoever can reach a port of this machine. Its
+    figures stay on a free port of the loopback interface: JuiceFS cannot do without. Started
+    by root, JuiceFS always mounts with `allow_other`; who may get in is then a matter of the
+    modes of the volume's root and of the folders above the mount point.
     """
     quiet = ["--foreground", "--no-syslog", "--no-usage-report", "--metrics", "127.0.0.1:0", "--backup-meta", "0"]
     cache = ["--cache-dir", str(cache_dir.absolute()), "--cache-size", f"{cache_size_mib}M", "--cache-eviction", "lru"]
     cache += ["--verify-cache-checksum", "extend"]
     limits = ["--free-space-ratio", str(FREE_RATIO), "--prefetch", str(PREFETCH), "--io-retries", str(io_retries)]
     limits += ["--max-readahead", str(READAHEAD_MIB)]
-    return [program(), "mount", *quiet, *cache, *limits, split_password(meta_url)[0], str(mountpoint.absolute())]
+    return [
+        program(),
+        "--no-agent",
+        "mount",
+        *quiet,
+        *cache,
+        *limits,
+        split_password(meta_url)[0],
+        str(mountpoint.absolute()),
+    ]
 
 
 def is_mounted(mountpoint: Path) -> bool:
@@ -145,7 +159,11 @@ def unmount(mountpoint: Path) -> None:
     if not _is_attached(mountpoint):
         return
     asked = subprocess.run(  # noqa: S603 our own program, no shell
-        [program(), "umount", str(mountpoint)], check=False, capture_output=True, text=True, timeout=_SECONDS
+        [program(), "--no-agent", "umount", str(mountpoint)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
     )
     if asked.returncode == 0 and not _is_attached(mountpoint):
         return
@@ -171,16 +189,21 @@ def _run(command: list[str], secrets: Mapping[str, str] | None = None) -> str:
             env={**environment(), **secrets} if secrets else None,
         )
     except subprocess.TimeoutExpired as error:
-        msg = f"'{command[0]} {command[1]}' did not end within {_SECONDS} s"
+        msg = f"'{_name(command)}' did not end within {_SECONDS} s"
         raise PoolError(msg) from error
     if done.returncode != 0:
         told = (done.stderr or done.stdout).strip().splitlines()
         text = " ".join(told[-3:])
         for secret in (secrets or {}).values():
             text = text.replace(secret, "***")
-        msg = f"'{command[0]} {command[1]}' failed with exit code {done.returncode}: {text}"
+        msg = f"'{_name(command)}' failed with exit code {done.returncode}: {text}"
         raise PoolError(msg)
     return done.stdout
+
+
+def _name(command: list[str]) -> str:
+    """The program and its first word that is no option."""
+    return " ".join([command[0], *[word for word in command[1:] if not word.startswith("-")][:1]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ CRASHES_BEFORE_SUSPECT = 3
 """So many attempts that loaded a checkpoint and died without saving make it suspect."""
 _MAX_SKIPPED = 50
 _MAX_REASON = 400
-_OUTSIDE = frozenset({"ProcessKilled", "AgentLost", "Cancelled"})
+_OUTSIDE = frozenset({"ProcessKilled", "AgentLost", "Cancelled", "DiskFull"})
 """Ends that say nothing about the checkpoint that was loaded."""
 _WHY_NOT = {
     "weights-only": "weights only: missing optimizer, scheduler, RNG, step; a new run may start from it as warm start",

@@ -13,6 +13,15 @@ from forebay.scheduler_bridge.domain.fold_attempts import attempt_of
 FINAL = frozenset({Reason.PREFLIGHT_FAILED, Reason.RESUME_REFUSED, Reason.START_FAILED, Reason.COMMAND_NOT_FOUND})
 """Trying again changes nothing about these: the job fails at once, with the cause shown."""
 
+FREE_RETRIES = 10
+"""Ends by a full disk that cost no attempt. A command that fills the disk itself would go on for ever."""
+
+
+def allowed_attempts(job: Job) -> int:
+    """What the job asked for, and one more for each attempt that a full disk ended."""
+    full = sum(1 for one in job.attempts if one.ending is not None and one.ending.reason == Reason.DISK_FULL)
+    return job.request.restart.max_attempts + min(full, FREE_RETRIES)
+
 
 def judge_preflight(job: Job, body: jobs.PreflightReported) -> Iterator[Action]:
     """Passed, or failed with every failed check. A report about an attempt that was never admitted counts for nothing."""
@@ -38,7 +47,7 @@ def after_attempt(job: Job, body: jobs.AttemptEnded) -> Iterator[Action]:
         succeeded = jobs.JobSucceeded(job=job.id, attempt=body.attempt, attempts=len(job.attempts))
         yield Emit(project=job.project, body=succeeded, dedupe=(job.id,))
         return
-    allowed = job.request.restart.max_attempts
+    allowed = allowed_attempts(job)
     if not body.ran and body.reason in FINAL:
         yield _failed(job, body.reason, _preflight_cause(last) or body.message)
     elif body.attempt >= allowed:

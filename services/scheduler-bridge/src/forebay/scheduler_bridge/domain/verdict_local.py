@@ -11,6 +11,7 @@ from typing import Literal
 from forebay.contracts.reasons import SENTENCES, Layer, Reason
 from forebay.contracts.v1.jobs import Verdict
 from forebay.scheduler_bridge.domain.amounts import asked_by
+from forebay.scheduler_bridge.domain.attempts import allowed_attempts
 from forebay.scheduler_bridge.domain.business import dominant, gate_layer
 from forebay.scheduler_bridge.domain.documents import Attempt, Condition
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation
@@ -18,6 +19,7 @@ from forebay.scheduler_bridge.domain.verdict import Rule, Situation
 Fits = Literal["now", "never", "unknown"]
 
 _LATER = "nothing: it goes on by itself"
+_ROOM = "free space on the disk that `forebay status` names; it goes on by itself when there is room"
 _DATA_ACTIONS: dict[str, str] = {
     Reason.DATASET_UNKNOWN: "upload the dataset with `forebay upload`, or correct the name and submit again",
     Reason.DATASET_VERSION_MISSING: "look at the versions with `forebay dataset show`, or wait for that one",
@@ -118,7 +120,7 @@ def _recovering(situation: Situation, rule: str) -> Verdict | None:
         return None
     before = next((item for item in reversed(job.attempts) if item.ending is not None), None)
     ending = before.ending if before else None
-    said = f"attempt {last.number} of {job.request.restart.max_attempts} is being started"
+    said = f"attempt {last.number} of {allowed_attempts(job)} is being started"
     return Verdict(
         layer=Layer.PREFLIGHT,
         cause=Reason(ending.reason) if ending else Reason.PREFLIGHT_RUNNING,
@@ -126,7 +128,7 @@ def _recovering(situation: Situation, rule: str) -> Verdict | None:
         fits="now",
         since=last.admitted_at or situation.now,
         evidence=(ending.event,) if ending else (),
-        next_action=_LATER,
+        next_action=_ROOM if ending and ending.reason == Reason.DISK_FULL else _LATER,
         rule=rule,
     )
 

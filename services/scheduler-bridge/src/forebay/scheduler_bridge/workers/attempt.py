@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,6 +17,7 @@ from forebay.contracts.identifiers import content_digest
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1 import jobs
 from forebay.contracts.v1.models import Compatibility
+from forebay.runtime.disk_room import RETRY_S, is_disk_full, says_disk_full
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
@@ -28,6 +29,7 @@ from forebay.scheduler_bridge.errors import StartError
 from forebay.scheduler_bridge.ports import AttemptBackend, AttemptPlan, ExitReport, Observation
 
 SOURCE = "local-backend"
+Shortage = Callable[[], str]
 _LAST_LINE = 300
 
 
@@ -42,12 +44,18 @@ class Pace:
     """How long children of an ended command may still be tidying up."""
 
 
+def _enough() -> str:
+    return ""
+
+
 class AttemptWorker:
     """Carries attempts on one backend."""
 
-    def __init__(self, backend: AttemptBackend, pace: Pace | None = None) -> None:
+    def __init__(self, backend: AttemptBackend, pace: Pace | None = None, shortage: Shortage = _enough) -> None:
+        """`shortage`: why nothing new may be started on this disk now, with numbers; "" when it may."""
         self._backend = backend
         self._pace = pace or Pace()
+        self._shortage = shortage
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         job_key = place(item.project, str(item.payload["job"]))
@@ -59,7 +67,9 @@ class AttemptWorker:
         if attempt.ending is not None:
             return ()
         plan = await self._plan(job, attempt, context)
-        return await _Carried(self._backend, self._pace, job, plan, context).run()
+        return await _Carried(
+            backend=self._backend, pace=self._pace, job=job, plan=plan, context=context, shortage=self._shortage
+        ).run()
 
     async def _plan(self, job: Job, attempt: Attempt, context: WorkContext) -> AttemptPlan:
         spec = job.request
@@ -115,12 +125,22 @@ def _text(value: object) -> str:
 class _Carried:
     """One run of the worker for one attempt."""
 
-    def __init__(self, backend: AttemptBackend, pace: Pace, job: Job, plan: AttemptPlan, context: WorkContext) -> None:
+    def __init__(
+        self,
+        *,
+        backend: AttemptBackend,
+        pace: Pace,
+        job: Job,
+        plan: AttemptPlan,
+        context: WorkContext,
+        shortage: Shortage,
+    ) -> None:
         self._backend = backend
         self._pace = pace
         self._job = job
         self._plan = plan
         self._context = context
+        self._shortage = shortage
         self._announced = False
 
     async def run(self) -> tuple[Emit, ...]:
@@ -129,9 +149,12 @@ class _Carried:
             if not seen.alive and seen.stage == "absent":
                 return (self._gone(Reason.CANCELLED, "cancelled before it was started", ran=False),)
         else:
+            await self._room_to_start()
             try:
                 launched = await asyncio.to_thread(self._backend.launch, self._plan)
             except StartError as error:
+                if is_disk_full(error):
+                    raise RetryLater(RETRY_S, f"{Reason.DISK_FULL}: {error.cause}") from error
                 return (self._gone(Reason.START_FAILED, mask(error.cause), ran=False),)
             await self._context.emit(
                 self._fact("AgentLaunched", "the agent was started")
@@ -139,6 +162,13 @@ class _Carried:
                 else self._fact("AgentAdopted", "the attempt was under way already and is watched again")
             )
         return await self._watch()
+
+    async def _room_to_start(self) -> None:
+        """What is not under way yet waits, so that the room that is left stays for what runs."""
+        missing = await asyncio.to_thread(self._shortage)
+        if missing and (await self._look()).stage == "absent":
+            await self._context.emit(self._fact(Reason.DISK_FULL, f"it waits for room: {missing}"))
+            raise RetryLater(RETRY_S, f"{Reason.DISK_FULL}: {missing}")
 
     async def _watch(self) -> tuple[Emit, ...]:
         """Look until it is over: by the agent's report, by its silence, or because somebody cancelled."""
@@ -187,6 +217,8 @@ class _Carried:
         if report.exit_code != 0 or not report.ran:
             tail = mask(await asyncio.to_thread(self._backend.log_tail, self._plan))
             data["log_tail"] = tail
+            if not cancelled and says_disk_full(tail):
+                reason = Reason.DISK_FULL
             if line := _last_line(tail):
                 message = message if line in message else f"{message}; last line of its log: {line}"
         fact = self._fact("ProcessExited", message, exit_code=report.exit_code, data=data)

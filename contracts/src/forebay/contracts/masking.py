@@ -16,7 +16,7 @@ MASK = "****"
 HOW_TO_PASS = (
     "secrets are names, never values; put it into a Secret and name that: pod: {env: [{name: VARIABLE, valueFrom:"
     " {secretKeyRef: {name: SECRET, key: KEY}}}]} on a cluster; elsewhere let the command read it from a file"
-)  # noqa: S105 a sentence
+)
 
 # --- names ---------------------------------------------------------------------------------------------------------
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")

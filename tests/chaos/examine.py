@@ -43,7 +43,7 @@ async def quiet(place: Installation, client: Client) -> bool:
             health = (await client.ask(part, PROJECT, "health", {}, timeout=5)).result
         except (Unreachable, Refused):
             return False
-        if not health["healthy"] or health["position"] != last or health["outbox"] or health["work"]:
+        if not health["ready"] or health["position"] != last or health["outbox"] or health["work"]:
             return False
     return True
 

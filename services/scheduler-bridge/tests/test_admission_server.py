@@ -9,14 +9,14 @@ import socket
 import ssl
 import subprocess
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from forebay.runtime.companion import Company
+from forebay.runtime.health import Health
 from forebay.scheduler_bridge.adapters.admission_server import MAX_BYTES, AdmissionServer
 from forebay.scheduler_bridge.domain import pod_layout as layout
 from forebay.scheduler_bridge.domain.cluster.moves import GateKind
@@ -27,6 +27,7 @@ from .test_admission import review
 from .test_instrument import plain_job
 
 Json = dict[str, Any]
+DEADLINE_S = 2.0
 SCRIPT = Path(__file__).parents[3] / "deploy/kubernetes/certificate.sh"
 
 
@@ -41,15 +42,15 @@ def tls(tmp_path: Path) -> Path:
     return make_certificate(tmp_path / "tls")
 
 
-class Watched(Company):
-    """The runtime's side: what the webhook shows of itself."""
+class Watched(Health):
+    """What the webhook shows of itself."""
 
     def __init__(self) -> None:
-        self.state: Callable[[], Any] = lambda: ""
+        super().__init__("webhook")
+        self.caught_up = True
 
-    def probe(self, name: str, value: Callable[[], Any]) -> None:
-        assert name == "webhook"
-        self.state = value
+    def state(self) -> str:
+        return str(self.report().get("webhook", ""))
 
     async def shows(self, text: str) -> None:
         """Wait until it says so."""
@@ -82,7 +83,8 @@ def free_port() -> int:
 async def served(tls: Path, gates: Gates | None = None, port: int = 0) -> AsyncIterator[tuple[int, Watched]]:
     """The port of a webhook that runs, and what it shows; it ends with the test."""
     port = port or free_port()
-    server, company = AdmissionServer({"arm-lab": site()}, gates or Gates(), tls, port, again_s=0.05), Watched()
+    sites, company = {"arm-lab": site()}, Watched()
+    server = AdmissionServer(sites, gates or Gates(), tls, port, again_s=0.05, deadline_s=DEADLINE_S)
     task = asyncio.create_task(server(company))
     try:
         yield port, company
@@ -140,9 +142,10 @@ async def test_nonsense_is_answered_and_survived(tls: Path) -> None:
         writer.close()
         assert (await asked(port, tls, review({"metadata": {}})))[1]["response"]["allowed"]
         trust = ssl.create_default_context(cafile=str(tls / "tls.crt"))
-        health = f"https://127.0.0.1:{port}/healthz"
-        async with aiohttp.ClientSession() as session, session.get(health, ssl=trust) as response:
-            assert response.status == 200
+        for path, status in (("healthz", 404), ("mutate", 405)):
+            url = f"https://127.0.0.1:{port}/{path}"
+            async with aiohttp.ClientSession() as session, session.get(url, ssl=trust) as response:
+                assert response.status == status
 
 
 async def test_a_new_certificate_counts_from_the_next_connection_on(tls: Path, tmp_path: Path) -> None:
@@ -164,8 +167,41 @@ async def test_without_port_or_certificate_it_tries_again(tmp_path: Path) -> Non
     """The bridge goes on meanwhile; health says what is missing."""
     async with served(tmp_path / "tls") as (port, company):
         await company.shows("No such file")
+        assert not company.report()["healthy"]
         tls = make_certificate(tmp_path / "tls")
         await company.shows("answers on port")
+        assert company.report()["healthy"]
         async with served(tls, port=port) as (_, second):
             await second.shows("in use")
         assert (await asked(port, tls, review(plain_job())))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("what", "encrypted", "sent"),
+    [
+        ("nothing, not even TLS", False, b""),
+        ("nothing", True, b""),
+        ("half a header", True, b"POST /mutate HTTP/1.1\r\nHost: x\r\n"),
+        ("half a body", True, b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"),
+    ],
+)
+async def test_clients_that_send_nothing_keep_nobody_out(tls: Path, what: str, sent: bytes, *, encrypted: bool) -> None:
+    """Sixty of them at once: the API server is answered within its three seconds, and they are disconnected."""
+    del what
+    trust = ssl.create_default_context(cafile=str(tls / "tls.crt")) if encrypted else None
+    async with served(tls) as (port, company):
+        await company.shows("answers on port")
+        pipes = [await asyncio.open_connection("127.0.0.1", port, ssl=trust) for _ in range(60)]
+        try:
+            for _, writer in pipes:
+                writer.write(sent)
+            async with asyncio.timeout(3):
+                status, found = await asked(port, tls, review(plain_job()))
+            assert (status, found["response"]["allowed"]) == (200, True)
+            async with asyncio.timeout(DEADLINE_S + 3):
+                for reader, _ in pipes:
+                    with contextlib.suppress(ConnectionError):
+                        await reader.read()
+        finally:
+            for _, writer in pipes:
+                writer.close()

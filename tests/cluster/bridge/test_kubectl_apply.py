@@ -100,6 +100,7 @@ async def shell(
     kubectl = [str(build.kubectl()), f"--kubeconfig={cluster.kubeconfig}", f"--cache-dir={tmp_path / 'kubectl'}"]
     async with running_bridge(cluster, api, namespace, tmp_path, **settings) as bridge:
         await bridge.start_registry()
+        await bridge.start_webhook()
         await claim(api, namespace, "pool", tmp_path / "pool")
         made = Shell(bridge, kubectl, version(tmp_path / "pool/reach/v1"))
         await api.create(configuration)
@@ -173,13 +174,20 @@ async def test_an_applied_job_waits_for_its_data_and_runs(
     await bridge.until(again, lambda found: found["state"] == "CANCELLED", "who deletes it cancels it")
 
 
+async def start_unseen(shell: Shell, api: Api, namespace: str, job: Json) -> None:
+    """Apply a Job that has its quota and its pod before the bridge sees it."""
+    await shell.bridge.stop()
+    await shell.apply(job)
+    await eventually(lambda: api.pods_of(namespace, job["metadata"]["name"]), what="it has a pod", within=SOON)
+    await shell.bridge.start()
+
+
 async def test_while_the_webhook_is_away_a_job_is_made_and_said_to_be_ungated(
     shell: Shell, api: Api, namespace: str, image: str
 ) -> None:
     """It fails open; the bridge finds the Job when it is back, follows it, and says what it does without."""
-    await shell.bridge.stop()
-    await shell.apply(plain_job("early", "sleep 600", image))
-    await shell.bridge.start()
+    await shell.bridge.stop_webhook()
+    await start_unseen(shell, api, namespace, plain_job("early", "sleep 600", image))
     job = await shell.known("early")
     running = await shell.bridge.until(job, lambda found: found["state"] == "RUNNING", "it runs")
     assert "while Forebay's webhook was away" in running["verdict"]["message"]
@@ -187,3 +195,56 @@ async def test_while_the_webhook_is_away_a_job_is_made_and_said_to_be_ungated(
     assert "initContainers" not in pod["spec"]
     await shell.run("delete", "job", "early")
     await shell.bridge.until(job, lambda found: found["state"] == "CANCELLED", "who deletes it cancels it")
+
+
+async def test_what_came_past_the_webhook_and_holds_nothing_is_stopped(
+    shell: Shell, api: Api, namespace: str, queues: Queues, image: str
+) -> None:
+    """Behind a full queue it never gets quota, also when there is room; applied again, it waits for its data."""
+    await shell.bridge.stop_webhook()
+    await start_unseen(shell, api, namespace, plain_job("full", "sleep 600", image))
+    first = await shell.known("full")
+    await shell.bridge.until(first, lambda found: found["state"] == "RUNNING", "it holds the queue")
+    early = plain_job("early", "sleep 600", image)
+    (container,) = early["spec"]["template"]["spec"]["containers"]
+    container["resources"]["requests"]["cpu"] = "995m"
+    await shell.apply(early)
+    job = await shell.known("early")
+    verdict = await shell.bridge.cause(job, "WebhookUnavailable")
+    assert "kubectl delete job early" in verdict["next_action"]
+    workload = await api.workload_of(namespace, "early")
+    assert workload is not None
+    assert workload["spec"]["active"] is False
+    assert (await api.workload_of(namespace, "full") or {})["spec"].get("active", True), "what holds quota is only told"
+
+    async def annotated() -> bool:
+        found = await api.get("Job", namespace, "early")
+        return found is not None and "apply -f" in found["metadata"]["annotations"].get("forebay.dev/why", "")
+
+    await eventually(annotated, what="the Job carries the sentence", within=SOON)
+    await shell.run("delete", "job", "full")
+    await shell.bridge.until(first, lambda found: found["state"] == "CANCELLED", "there is room")
+    assert await shell.bridge.quota_used(queues.behind("main")) == 0
+    assert await api.pods_of(namespace, "early") == []
+    await shell.bridge.start_webhook()
+    await eventually(lambda: _in_force(shell), what="the API server asks the webhook", within=SOON)
+    await shell.run("delete", "job", "early")
+    await shell.apply(early)
+    again = await shell.known("early", since=job)
+    assert (await shell.bridge.why(again))["state"] != "RUNNING"
+    found = await api.get("Job", namespace, "early")
+    assert found is not None
+    assert "forebay.dev/instrumented" in found["metadata"]["annotations"]
+    await shell.run("delete", "job", "early")
+
+
+async def test_a_secret_that_is_written_out_is_refused(shell: Shell, image: str) -> None:
+    """Where it stands and what to do, and not the secret itself."""
+    job = plain_job("leaks", "true", image)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    container["env"] = [{"name": "WANDB_API_KEY", "value": "hunter2hunter2"}]
+    code, said = await shell.run("apply", "-f", "-", stdin=json.dumps(job))
+    assert code != 0
+    assert "containers[0].env[0].value" in said
+    assert "secretKeyRef" in said
+    assert "hunter2" not in said

@@ -53,6 +53,7 @@ class Bridge:
     environment: dict[str, str]
     process: asyncio.subprocess.Process | None = None
     registry: asyncio.subprocess.Process | None = None
+    webhook: asyncio.subprocess.Process | None = None
     _said: int = field(default=0)
 
     async def launch(self) -> asyncio.subprocess.Process:
@@ -70,6 +71,16 @@ class Bridge:
         store = {"FOREBAY_STORE": str(self.folder / "registry.sqlite")}
         self.registry = await self._run("registry", self.environment | keys | store)
 
+    async def start_webhook(self) -> None:
+        """The webhook's own process."""
+        self.webhook = await self._run("scheduler_bridge.webhook", self.environment)
+
+    async def stop_webhook(self) -> None:
+        """As when its node is lost."""
+        if self.webhook is not None and self.webhook.returncode is None:
+            self.webhook.kill()
+            await self.webhook.wait()
+
     async def _run(self, service: str, environment: dict[str, str]) -> asyncio.subprocess.Process:
         name = "bridge.log" if service == "scheduler_bridge" else f"{service}.log"
         with (self.folder / name).open("ab") as log:
@@ -78,8 +89,9 @@ class Bridge:
             )
 
     async def close(self) -> None:
-        """Stop both."""
+        """Stop all of them."""
         await self.stop()
+        await self.stop_webhook()
         if self.registry is not None and self.registry.returncode is None:
             self.registry.terminate()
             await self.registry.wait()

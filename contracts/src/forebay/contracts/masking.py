@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 MASK = "****"
-HOW_TO_PASS = (
+HOW_TO_NAME_IT = (
     "secrets are names, never values; put it into a Secret and name that: pod: {env: [{name: VARIABLE, valueFrom:"
     " {secretKeyRef: {name: SECRET, key: KEY}}}]} on a cluster; elsewhere let the command read it from a file"
 )

@@ -89,11 +89,11 @@ def submit(  # noqa: PLR0917 typer passes arguments by name
 
 def refuse_secrets(spec: Mapping[str, Any], file: Path) -> None:
     """A secret does not leave this machine. Raises `typer.BadParameter` that names the places, not the secrets."""
-    from forebay.contracts.masking import HOW_TO_PASS, mask, secrets_in  # noqa: PLC0415 only here
+    from forebay.contracts.masking import HOW_TO_NAME_IT, mask, secrets_in  # noqa: PLC0415 only here
 
     found = [f"{mask(where)}: {what}" for where, what in secrets_in(spec)]
     if found:
-        msg = f"{file}: {'; '.join(found)}. Nothing was sent. Next: {HOW_TO_PASS}"
+        msg = f"{file}: {'; '.join(found)}. Nothing was sent. Next: {HOW_TO_NAME_IT}"
         raise typer.BadParameter(msg)
 
 

@@ -23,7 +23,7 @@ _IN_PROGRESS = re.compile(
 )
 _STEP_FILES = ("state.json", "training_state/training_step.json", "trainer_state.json")
 _STEP_KEYS = ("step", "global_step")
-_TRAILING_NUMBER = re.compile(r"(\d+)$")
+_TRAILING_NUMBER = re.compile(r"(\d+)\Z")
 _LARGEST_HEADER = 100 * 1024 * 1024
 _BLOCK = 1 << 20
 _LONGEST_NAME, _MAX_METRICS = 200, 100

@@ -12,7 +12,7 @@ from pathlib import Path
 from forebay.sdk.checkpoints import Save, Unfinished, in_progress, inspect
 
 _SAVE = ("pretrained_model", "model.safetensors", "model.safetensors.index.json")
-_NUMBER = re.compile(r"\d+$")
+_NUMBER = re.compile(r"\d+\Z")
 
 
 def saves_in(folder: Path) -> tuple[list[Save], list[Unfinished]]:

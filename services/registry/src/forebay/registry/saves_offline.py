@@ -21,7 +21,7 @@ from forebay.registry.domain.checkpoint_layout import in_progress_marker, parts_
 from forebay.registry.domain.resume import ResumePoint, Save, Wanted, decide_resume
 from forebay.registry.workers.verify_checkpoint import MAX_ENTRIES, judge_files, states_in
 
-_NUMBER = re.compile(r"(\d+)$")
+_NUMBER = re.compile(r"(\d+)\Z")
 _PARTS = ("pretrained_model", "training_state", "model.safetensors", "model.safetensors.index.json", "state.json")
 _CONFIG = ("pretrained_model/train_config.json", "train_config.json")
 _MAX_CONFIG, _BLOCK = 4 << 20, 1 << 20

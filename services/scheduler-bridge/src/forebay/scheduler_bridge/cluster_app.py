@@ -9,7 +9,6 @@ from forebay.contracts.parts import Part, Source
 from forebay.runtime.app import run_service
 from forebay.runtime.companion import Companion
 from forebay.runtime.connection import connect
-from forebay.scheduler_bridge.adapters.admission_server import AdmissionServer
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
 from forebay.scheduler_bridge.adapters.kueue_gates import KueueGates
 from forebay.scheduler_bridge.adapters.list_watch import ListWatch
@@ -48,8 +47,6 @@ async def run_on_cluster(settings: BridgeSettings) -> None:
         adopt = partial(adoption_of, sites=sites)
         observer = Observer(watch, namespaces, adopt)
         companions: list[Companion] = [observer]
-        if settings.webhook_tls is not None:
-            companions.append(AdmissionServer(sites, gates, settings.webhook_tls, settings.webhook_port))
         if issuer is not None:
             bus = partial(connect, settings.nats_url, Source(Part.BRIDGE), settings.nkey_file, retry=True)
             companions.append(Doorkeeper(bus, api, issuer, namespaces))

@@ -78,8 +78,6 @@ def permissive(spec: JobSpec) -> ProjectFile:
     """A project that allows what this job asks for, for looking at a job where no project file is at hand."""
     mounts = parse_mounts(spec.mounts or "").mounts
     hosts = [item.source for item in mounts if item.type is MountType.HOSTPATH and item.source != "/"]
-    overlay = spec.pod or {}
-    account = overlay.get("serviceAccountName")
     return ProjectFile.model_validate(
         {
             "project": spec.project,
@@ -99,7 +97,14 @@ def permissive(spec: JobSpec) -> ProjectFile:
             "pod": {
                 "allow": list(DANGEROUS),
                 "secrets": ["*"],
-                "service_accounts": [account] if isinstance(account, str) else [],
+                "configmaps": ["*"],
+                "image_pull_secrets": ["*"],
+                "tolerations": ["*"],
+                "labels": ["*"],
+                "annotations": ["*"],
+                "runtime_classes": ["*"],
+                "schedulers": ["*"],
+                "service_accounts": ["*"],
             },
         }
     )

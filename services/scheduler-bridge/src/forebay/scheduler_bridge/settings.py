@@ -32,7 +32,7 @@ class BridgeSettings(ServiceSettings):
     agent_nats_url: str | None = None
     """The bus as pods reach it; unset: as this service does."""
     webhook_tls: Path | None = None
-    """Folder with `tls.crt` and `tls.key` of the webhook for `kubectl apply`; unset: there is no webhook."""
+    """Folder with `tls.crt` and `tls.key`; read by the webhook's own process (`forebay.scheduler_bridge.webhook`)."""
     webhook_port: int = Field(default=8443, ge=1, le=65535)
     """Where the API server reaches the webhook, on every address."""
     local_cpus: float | None = Field(default=None, gt=0)

@@ -31,7 +31,7 @@ from forebay.registry.domain.resume import CRASHES_BEFORE_SUSPECT, overwritten, 
 from forebay.registry.domain.view import facts_named, first_fact, shown, state_of
 from forebay.runtime.state import State
 
-_PINNED = re.compile(r"^([a-z0-9]+:)?[0-9a-f]{7,64}$")
+_PINNED = re.compile(r"([a-z0-9]+:)?[0-9a-f]{7,64}")
 """A commit or a content digest, perhaps with a scheme; a branch, a tag or `-dirty` is none."""
 
 
@@ -71,7 +71,7 @@ def _of_dataset(state: State, project: str, node: Node) -> Iterator[Contradictio
 
 def _unpinned(node: Node, field: str, words: str) -> Iterator[Contradiction]:
     revision = shown(node, field)
-    if revision is not None and not _PINNED.match(str(revision)):
+    if revision is not None and not _PINNED.fullmatch(str(revision)):
         message = f"{node.id}: its {words} {revision!r} is no commit, so what it named then is not certain now"
         yield _weak("REVISION_UNPINNED", node, message, (revision,))
 

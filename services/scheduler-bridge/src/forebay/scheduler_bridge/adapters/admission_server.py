@@ -1,7 +1,8 @@
 """The mutating webhook over HTTPS: reads the API server's question, answers what `domain/admission.py` says.
 
-A companion of the service. It stands in nobody's way: what goes wrong here lets the Job
+Run by `webhook_app.py`. It stands in nobody's way: what goes wrong here lets the Job
 through with a warning, and a port or certificate that cannot be used is tried again.
+No client can occupy it (`runtime/http_server.py`), and its probes are on another port.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from forebay.runtime.companion import Company
 from forebay.scheduler_bridge.domain.admission import Asked, NotAReviewError, answer, asked_of, let_through, site_of
 from forebay.scheduler_bridge.domain.applied import NotInstrumentableError, as_job
 from forebay.scheduler_bridge.domain.cluster.moves import GateKind
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 MAX_BYTES = 8 << 20
 """A request of the API server holds an object twice, and it takes none above 3 MiB."""
+CONNECTIONS = 32
+DEADLINE_S = 5.0
+"""For one question; the API server gives up after three seconds."""
 GATE_S = 1.0
 """How long an answer waits to learn which gate the cluster honours; the one that is always safe is taken then."""
 AGAIN_S = 5.0
@@ -40,23 +43,39 @@ class Gates(Protocol):
     async def kind(self, namespace: str, queue: str) -> GateKind: ...
 
 
+class Probes(Protocol):
+    """Where the state of the webhook is shown (`Health`)."""
+
+    def probe(self, name: str, read: Callable[[], Any]) -> None: ...
+
+
 class AdmissionServer:
     """One webhook for all projects of one cluster."""
 
     def __init__(
-        self, sites: Mapping[str, Site], gates: Gates, tls: Path, port: int, *, again_s: float = AGAIN_S
+        self,
+        sites: Mapping[str, Site],
+        gates: Gates,
+        tls: Path,
+        port: int,
+        *,
+        again_s: float = AGAIN_S,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         self._sites = sites
         self._gates = gates
         self._certificate = Certificate(tls)
         self._port = port
         self._again_s = again_s
+        self._deadline_s = deadline_s
         self._asking: dict[str, asyncio.Task[GateKind]] = {}
         self._state = "starting"
+        self._listening = False
 
-    async def __call__(self, company: Company) -> None:
+    async def __call__(self, health: Probes) -> None:
         """Answer until cancelled."""
-        company.probe("webhook", lambda: self._state)
+        health.probe("webhook", lambda: self._state)
+        health.probe("connected", lambda: self._listening)
         while True:
             try:
                 await self._serve()
@@ -66,29 +85,28 @@ class AdmissionServer:
             await asyncio.sleep(self._again_s)
 
     async def _serve(self) -> None:
-        from aiohttp import web  # noqa: PLC0415 only a bridge with a webhook pays for the import
+        from forebay.runtime import http_server  # noqa: PLC0415 slow to import
 
-        app = web.Application(client_max_size=MAX_BYTES)
-        app.router.add_post("/mutate", self._mutate)
-        app.router.add_get("/healthz", self._healthz)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2)
-        await runner.setup()
+        limits = http_server.Limits(connections=CONNECTIONS, seconds=self._deadline_s, body_bytes=MAX_BYTES)
+        context = self._certificate.context()
+        stop = await http_server.serve(
+            self._answer, limits, grace_s=self._deadline_s, ssl_context=context, port=self._port
+        )
         try:
-            await web.TCPSite(runner, port=self._port, ssl_context=self._certificate.context()).start()
-            self._state = f"answers on port {self._port}"
+            self._state, self._listening = f"answers on port {self._port}", True
             _log.info("webhook: %s", self._state)
             await asyncio.Event().wait()
         finally:
-            await runner.cleanup()
+            self._listening = False
+            await stop()
 
-    async def _healthz(self, _: web.Request) -> web.Response:
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
         from aiohttp import web  # noqa: PLC0415 as above
 
-        return web.Response(text="ok\n")
-
-    async def _mutate(self, request: web.Request) -> web.Response:
-        from aiohttp import web  # noqa: PLC0415 as above
-
+        if request.path != "/mutate":
+            return web.Response(status=404, text="only /mutate is answered here; health is on another port\n")
+        if request.method != "POST":
+            return web.Response(status=405, headers={"Allow": "POST"}, text="only POST is supported\n")
         try:
             asked = asked_of(await request.read())
         except web.HTTPRequestEntityTooLarge:

@@ -31,14 +31,17 @@ SILENT_S = 30.0
 LOOK_S = 0.2
 PROBE = "forebay-gate-probe"
 """One name, so that a probe which a crash left behind is found."""
+WEBHOOK_PROBE = "forebay-gate-probe-webhook"
+"""The webhook may make and remove Jobs of this name only."""
 _EXISTS = 409
 
 
 class KueueGates:
     """Answers for one cluster; an answer is kept for a while."""
 
-    def __init__(self, api: KubernetesApi) -> None:
+    def __init__(self, api: KubernetesApi, *, probe: str = PROBE) -> None:
         self._api = api
+        self._probe = probe
         self._known: GateKind | None = None
         self._until = 0.0
         self._lock = asyncio.Lock()
@@ -61,11 +64,11 @@ class KueueGates:
                 return "suspend", FRESH_S
             raise ApiSilentError(str(error)) from error
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-        made = await self._make(path, _probe(namespace, queue))
+        made = await self._make(path, _probe(self._probe, namespace, queue))
         try:
             answer = await self._answer(namespace, str(made["metadata"]["uid"]))
         finally:
-            await self._remove(f"{path}/{PROBE}")
+            await self._remove(f"{path}/{self._probe}")
         if not answer:
             _log.warning(
                 "Kueue does not honour %s (%s); queue names are kept off Jobs until their data is ready. Switch on its"
@@ -83,13 +86,13 @@ class KueueGates:
             except ApiRefusedError as error:
                 if error.status != _EXISTS:
                     raise
-            left = (await self._api.get(f"{path}/{PROBE}"))["metadata"]
+            left = (await self._api.get(f"{path}/{self._probe}"))["metadata"]
         except ApiRefusedError as error:
             msg = f"the probe for Kueue's gate cannot be made: {error}"
             raise ApiSilentError(msg) from error
         made = moment(left.get("creationTimestamp"))
         if made is None or left.get("deletionTimestamp") or datetime.now(UTC) - made > timedelta(seconds=FRESH_S):
-            await self._remove(f"{path}/{PROBE}")
+            await self._remove(f"{path}/{self._probe}")
             msg = "an old probe for Kueue's gate is being removed"
             raise ApiSilentError(msg)
         return {"metadata": left}
@@ -111,13 +114,13 @@ class KueueGates:
         return None
 
 
-def _probe(namespace: str, queue: str) -> Json:
+def _probe(name: str, namespace: str, queue: str) -> Json:
     """A Job that would hold nothing and run nowhere even if it were admitted."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": PROBE,
+            "name": name,
             "namespace": namespace,
             "labels": {KUEUE_QUEUE: queue, MANAGED_BY: "forebay"},
             "annotations": {KUEUE_GATED_BY: GATE},

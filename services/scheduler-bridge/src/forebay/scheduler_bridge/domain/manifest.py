@@ -203,6 +203,7 @@ def _template(submission: Submission, pins: Sequence[PinnedInput], site: Site) -
         "automountServiceAccountToken": "serviceAccountName" in overlay,
         "enableServiceLinks": False,
         **{name: overlay[name] for name in (*POD_FIELDS, *HOST_FIELDS) if name in overlay},
+        **_security(overlay, site.project),
         "tolerations": _tolerations(spec, site.project),
         "initContainers": [
             prepare_container(site.agent, attended, storage),
@@ -220,6 +221,12 @@ def _template(submission: Submission, pins: Sequence[PinnedInput], site: Site) -
     labels = {**overlay.get("labels", {}), **_labels(submission)}
     annotations = {**overlay.get("annotations", {}), **pod_annotations(submission, pins, site)}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod}
+
+
+def _security(overlay: Mapping[str, Any], project: ProjectFile) -> Json:
+    if not project.pod.run_as_non_root:
+        return {}
+    return {"securityContext": {"runAsNonRoot": True, **overlay.get("securityContext", {})}}
 
 
 def _attended(submission: Submission, site: Site) -> Attended:

@@ -21,8 +21,11 @@ _MAX_SUBDOMAIN = 253
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _PATH_PART = re.compile(r"[^\x00-\x1f\x7f:,()\\]+")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?", re.ASCII)
-_CLOSED = ("/proc", "/sys", "/dev", "/forebay")
-"""Folders of the system and of Forebay's own parts."""
+_CLOSED = (
+    "/proc", "/sys", "/dev", "/run", "/var/run", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt/forebay", "/forebay",
+)  # fmt: skip
+"""Folders of the system (in /run lie the keys of accounts), and of Forebay's own parts: mounts are seen by them too."""
+_OURS = ("/forebay", "/opt/forebay")
 SHM = "/dev/shm"  # noqa: S108 the name of the mount, nothing is written here
 
 
@@ -271,8 +274,10 @@ def _directory(kind: MountType, path: str, span: Span) -> str:
         return normal
     for folder in _CLOSED:
         if is_below(normal, folder):
-            owner = "Forebay's own folder" if folder == "/forebay" else "a folder of the system"
+            owner = "Forebay's own folder" if folder in _OURS else "a folder of the system"
             raise _Wrong(span.start, span.stop, f"{folder} is {owner}; choose another target")
+        if is_below(folder, normal):
+            raise _Wrong(span.start, span.stop, f"a mount at {normal} hides {folder}; name a folder of your own")
     return normal
 
 

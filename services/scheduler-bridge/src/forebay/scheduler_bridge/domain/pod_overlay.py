@@ -1,7 +1,8 @@
 """The overlay `pod:` of a job: which Kubernetes fields it may set, and which only where the project allows it.
 
-Everything is refused that is not listed here, so a field that a later Kubernetes adds
-opens nothing. Secrets are names, never values.
+Everything is refused that is not listed here, at every depth, so a field that a later
+Kubernetes adds opens nothing. The forms of nested fields are in `pod_forms.py`.
+Secrets are names, never values (`contracts/masking.py`).
 """
 
 from __future__ import annotations
@@ -13,36 +14,75 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from forebay.scheduler_bridge.domain.job_file import Problem
+from forebay.scheduler_bridge.domain.pod_forms import (
+    AFFINITY,
+    CONTAINER_SECURITY,
+    DNS_CONFIG,
+    HOST_ALIAS,
+    LABEL,
+    LABEL_VALUE,
+    POD_SECURITY,
+    SPREAD_CONSTRAINT,
+    TOLERATION,
+    Form,
+    Found,
+    boolean,
+    form_problems,
+    list_of,
+    number,
+    one_of,
+    text,
+)
 
 Dangerous = Literal[
     "hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "nodeName", "privileged", "allowPrivilegeEscalation",
-    "capabilities", "seccompUnconfined", "sysctls", "procMount", "seLinuxOptions",
+    "capabilities", "seccompUnconfined", "sysctls", "procMount", "seLinuxOptions", "root", "hostAliases", "dnsConfig",
 ]  # fmt: skip
 DANGEROUS: tuple[str, ...] = get_args(Dangerous)
-"""What lets a job out of its container, or past the scheduler."""
-SECRET_NAME = re.compile(
-    r"(.*_TOKEN|TOKEN|.*PASSWORD.*|.*PASSWD.*|.*SECRET.*|AWS_.*|.*API_KEY|.*PRIVATE_KEY.*)", re.IGNORECASE
-)
-"""Variables whose value is most likely a secret."""
+"""What lets a job out of its container, past the scheduler, or between our agent and the bus."""
 OUR_VARIABLE = re.compile(r"FOREBAY_.*|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES", re.IGNORECASE)
 """Variables that are set for each attempt."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+HOSTNAME = "kubernetes.io/hostname"
 
-_POD_LISTS = ("imagePullSecrets", "tolerations", "topologySpreadConstraints", "hostAliases")
-_POD_MAPS = ("nodeSelector", "affinity", "dnsConfig")
-_POD_TEXTS = ("runtimeClassName", "schedulerName", "dnsPolicy")
-_POD_SWITCHES = ("enableServiceLinks", "automountServiceAccountToken")
-POD_FIELDS = (
-    *_POD_LISTS, *_POD_MAPS, *_POD_TEXTS, *_POD_SWITCHES, "terminationGracePeriodSeconds", "serviceAccountName",
-    "securityContext",
-)  # fmt: skip
+_LONGEST_GRACE_S = 86400
+_FORMS: dict[str, Form] = {
+    "imagePullSecrets": list_of({"name": text}),
+    "tolerations": list_of(TOLERATION),
+    "topologySpreadConstraints": list_of(SPREAD_CONSTRAINT),
+    "hostAliases": list_of(HOST_ALIAS),
+    "nodeSelector": {LABEL: LABEL_VALUE},
+    "affinity": AFFINITY,
+    "dnsConfig": DNS_CONFIG,
+    "dnsPolicy": one_of("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+    "runtimeClassName": text,
+    "schedulerName": text,
+    "enableServiceLinks": boolean,
+    "automountServiceAccountToken": boolean,
+    "terminationGracePeriodSeconds": number(0, _LONGEST_GRACE_S, "seconds"),
+    "serviceAccountName": text,
+    "securityContext": POD_SECURITY,
+}
+POD_FIELDS = tuple(_FORMS)
 """Fields that go into the pod's spec as they stand."""
-HOST_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "nodeName")
+_HOST_FORMS: dict[str, Form] = {
+    "hostNetwork": boolean,
+    "hostPID": boolean,
+    "hostIPC": boolean,
+    "shareProcessNamespace": boolean,
+    "nodeName": text,
+}
+HOST_FIELDS = tuple(_HOST_FORMS)
 """Fields of the pod's spec that need permission."""
-CONTAINER_FIELDS = ("env", "envFrom", "imagePullPolicy", "containerSecurityContext")
+_CONTAINER_FORMS: dict[str, Form] = {
+    "imagePullPolicy": one_of("Always", "IfNotPresent", "Never"),
+    "containerSecurityContext": CONTAINER_SECURITY,
+}
+CONTAINER_FIELDS = ("env", "envFrom", *_CONTAINER_FORMS)
 """Fields of the training container; the last is its own securityContext."""
-META_FIELDS = ("labels", "annotations")
-KNOWN = (*POD_FIELDS, *HOST_FIELDS, *CONTAINER_FIELDS, *META_FIELDS)
+_META_FORMS: dict[str, Form] = {"labels": {LABEL: LABEL_VALUE}, "annotations": {LABEL: text}}
+_ALL_FORMS = {**_FORMS, **_HOST_FORMS, **_CONTAINER_FORMS, **_META_FORMS}
+KNOWN = (*POD_FIELDS, *HOST_FIELDS, *CONTAINER_FIELDS, *_META_FORMS)
 _OURS = {
     "containers": "Forebay writes it from `image` and `command`",
     "initContainers": "Forebay writes it",
@@ -54,22 +94,28 @@ _OURS = {
     "subdomain": "Forebay writes it for `nodes`",
     "hostname": "Forebay writes it for `nodes`",
 }
-_POD_SECURITY = frozenset(
-    {"runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup", "fsGroupChangePolicy", "supplementalGroups"}
+_RESERVED = re.compile(
+    r"(.*\.)?(forebay\.dev|kubernetes\.io|k8s\.io|x-k8s\.io)(/.*)?|job-name|controller-uid", re.IGNORECASE | re.DOTALL
 )
-_CONTAINER_SECURITY = frozenset({"runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem"})
-_LONGEST_GRACE_S = 86400
-_RESERVED = re.compile(r"(.*\.)?(forebay\.dev|kubernetes\.io|k8s\.io)(/.*)?|(.*\.)?x-k8s\.io/.*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlayRules:
-    """What one project allows."""
+    """What one project allows, by name; '*' stands for every name."""
 
     project: str
     allow: tuple[str, ...] = ()
     service_accounts: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    configmaps: tuple[str, ...] = ()
+    image_pull_secrets: tuple[str, ...] = ()
+    tolerations: tuple[str, ...] = ("nvidia.com/gpu",)
+    """Keys of taints."""
+    annotations: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    """With a domain; without one every name is the job's own."""
+    runtime_classes: tuple[str, ...] = ("nvidia",)
+    schedulers: tuple[str, ...] = ()
 
 
 def check_overlay(overlay: Mapping[str, Any], rules: OverlayRules) -> tuple[Problem, ...]:
@@ -77,10 +123,7 @@ def check_overlay(overlay: Mapping[str, Any], rules: OverlayRules) -> tuple[Prob
     return tuple(Problem(field=f"pod.{where}", message=message) for where, message in _check(overlay, rules))
 
 
-_Found = Iterator[tuple[str, str]]
-
-
-def _check(overlay: Mapping[str, Any], rules: OverlayRules) -> _Found:
+def _check(overlay: Mapping[str, Any], rules: OverlayRules) -> Found:
     for key, value in overlay.items():
         if key in _OURS:
             yield key, f"cannot be set here; {_OURS[key]}"
@@ -88,84 +131,142 @@ def _check(overlay: Mapping[str, Any], rules: OverlayRules) -> _Found:
             close = difflib.get_close_matches(str(key), [*KNOWN, *DANGEROUS], n=1, cutoff=0.6)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(KNOWN)}"
             yield str(key), f"no such field here; {hint}"
-        else:
-            yield from _field(key, value, rules)
+        elif key in _ALL_FORMS and (wrong := list(form_problems(key, value, _ALL_FORMS[key]))):
+            yield from wrong
+        elif key in HOST_FIELDS:
+            if value:
+                yield from _needs(key, key, rules)
+        elif key in _CHECKS:
+            yield from _CHECKS[key](key, value, rules)
+    if overlay.get("automountServiceAccountToken") is True and "serviceAccountName" not in overlay:
+        message = "gives the job a key of the API server; name the account that it is of with serviceAccountName"
+        yield "automountServiceAccountToken", message
 
 
-def _field(key: str, value: Any, rules: OverlayRules) -> _Found:
-    if key in _CHECKS:
-        yield from _CHECKS[key](key, value, rules)
-    elif key in HOST_FIELDS:
-        if value:
-            yield from _needs(key, key, rules)
-    elif (wanted := _form_problem(key, value)) is not None:
-        yield key, f"expected {wanted}, found {value!r:.60}"
-
-
-def _form_problem(key: str, value: Any) -> str | None:
-    """What the value should be; None when it is."""
-    if key in _POD_LISTS:
-        fits = isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
-        return None if fits else "a list of mappings"
-    if key in _POD_MAPS:
-        return None if isinstance(value, Mapping) else "a mapping"
-    if key in _POD_SWITCHES:
-        return None if isinstance(value, bool) else "true or false"
-    if key == "terminationGracePeriodSeconds":
-        fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LONGEST_GRACE_S
-        return None if fits else f"seconds, 0 to {_LONGEST_GRACE_S}"
-    return None if isinstance(value, str) and value else "a text"
-
-
-def _needs(where: str, permission: str, rules: OverlayRules) -> _Found:
+def _needs(where: str, permission: str, rules: OverlayRules, does: str = "lets the job out of its container") -> Found:
     if permission not in rules.allow:
-        message = (
-            f"lets the job out of its container; the project file of {rules.project} does not allow it"
-            f" (an operator would write there pod: {{allow: [{permission}]}})"
-        )
-        yield where, message
+        message = f"{does}; the project file of {rules.project} does not allow it"
+        yield where, f"{message} (an operator would write there pod: {{allow: [{permission}]}})"
 
 
-def _service_account(key: str, value: Any, rules: OverlayRules) -> _Found:
-    if value not in rules.service_accounts:
-        allowed = ", ".join(rules.service_accounts) or "none"
-        yield key, f"{value!r} is not allowed for project {rules.project}; allowed: {allowed}"
+_LISTED = {
+    "service_accounts": "ServiceAccount",
+    "runtime_classes": "RuntimeClass",
+    "schedulers": "scheduler",
+    "image_pull_secrets": "Secret",
+    "secrets": "Secret",
+    "configmaps": "ConfigMap",
+    "tolerations": "taint",
+    "annotations": "annotation",
+    "labels": "label",
+}
+"""Lists of the project file: what their names are the names of."""
 
 
-def _pod_security(key: str, value: Any, rules: OverlayRules) -> _Found:
-    yield from _security(key, value, rules, _POD_SECURITY)
+def _named(where: str, name: str, setting: str, rules: OverlayRules) -> Found:
+    """A name that the project lists."""
+    allowed: tuple[str, ...] = getattr(rules, setting)
+    if name not in allowed and "*" not in allowed:
+        listed = ", ".join(allowed) or "none"
+        message = f"{_LISTED[setting]} {name!r} is not allowed for project {rules.project}; allowed: {listed}"
+        yield where, f"{message} (pod.{setting} of the project file)"
 
 
-def _container_security(key: str, value: Any, rules: OverlayRules) -> _Found:
-    yield from _security(key, value, rules, _CONTAINER_SECURITY)
+def _service_account(key: str, value: str, rules: OverlayRules) -> Found:
+    yield from _named(key, value, "service_accounts", rules)
 
 
-def _security(key: str, value: Any, rules: OverlayRules, harmless: frozenset[str]) -> _Found:
-    if not isinstance(value, Mapping):
-        yield key, f"expected a mapping, found {value!r:.60}"
-        return
+def _runtime_class(key: str, value: str, rules: OverlayRules) -> Found:
+    yield from _named(key, value, "runtime_classes", rules)
+
+
+def _scheduler(key: str, value: str, rules: OverlayRules) -> Found:
+    yield from _named(key, value, "schedulers", rules)
+
+
+def _pull_secrets(key: str, value: list[Any], rules: OverlayRules) -> Found:
+    for index, item in enumerate(value):
+        where = f"{key}[{index}].name"
+        yield from _named(where, item["name"], "image_pull_secrets", rules)
+
+
+def _tolerations(key: str, value: list[Any], rules: OverlayRules) -> Found:
+    for index, item in enumerate(value):
+        where, taint = f"{key}[{index}]", item.get("key")
+        if not taint:
+            yield where, "without a `key` it tolerates every taint; write the key of the taint that is meant"
+        elif "*" in rules.tolerations and _RESERVED.fullmatch(taint) and taint not in rules.tolerations:
+            yield f"{where}.key", f"{taint!r} is a taint of Kubernetes itself; an operator would list it by its name"
+        else:
+            yield from _named(f"{where}.key", taint, "tolerations", rules)
+
+
+def _node_selector(key: str, value: Mapping[str, Any], rules: OverlayRules) -> Found:
+    if HOSTNAME in value:
+        yield from _needs(f"{key}.{HOSTNAME}", "nodeName", rules, "chooses a single node, past the scheduler")
+
+
+def _affinity(key: str, value: Mapping[str, Any], rules: OverlayRules) -> Found:
+    """Only node affinity can name nodes; pod affinity stays in the job's own namespace by its form."""
+    for where, term in _terms(f"{key}.nodeAffinity", value.get("nodeAffinity") or {}):
+        chosen = [item["key"] for item in term.get("matchExpressions") or () if item["key"] == HOSTNAME]
+        if chosen or term.get("matchFields"):
+            yield from _needs(where, "nodeName", rules, "chooses single nodes, past the scheduler")
+
+
+def _terms(where: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    required, preferred = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred"))
+    for index, term in enumerate((node.get(required) or {}).get("nodeSelectorTerms") or ()):
+        yield f"{where}.{required}.nodeSelectorTerms[{index}]", term
+    for index, item in enumerate(node.get(preferred) or ()):
+        yield f"{where}.{preferred}[{index}].preference", item.get("preference") or {}
+
+
+def _resolver(key: str, value: Any, rules: OverlayRules) -> Found:
+    if value:
+        does = "decides what addresses names have in the whole pod, the bus of our agent included"
+        yield from _needs(key, key, rules, does)
+
+
+def _dns_policy(key: str, value: str, rules: OverlayRules) -> Found:
+    if value == "None":
+        yield from _needs(key, "dnsConfig", rules, "goes with a dnsConfig of the job's own")
+
+
+def _is_not_default(profile: Mapping[str, Any]) -> bool:
+    return profile.get("type") != "RuntimeDefault"
+
+
+_GUARDED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "runAsUser": ("root", lambda value: value == 0),
+    "runAsGroup": ("root", lambda value: value == 0),
+    "fsGroup": ("root", lambda value: value == 0),
+    "supplementalGroups": ("root", lambda value: 0 in value),
+    "runAsNonRoot": ("root", lambda value: not value),
+    "privileged": ("privileged", bool),
+    "allowPrivilegeEscalation": ("allowPrivilegeEscalation", bool),
+    "capabilities": ("capabilities", lambda value: bool(value.get("add"))),
+    "seccompProfile": ("seccompUnconfined", _is_not_default),
+    "appArmorProfile": ("seccompUnconfined", _is_not_default),
+    "procMount": ("procMount", lambda value: value != "Default"),
+    "sysctls": ("sysctls", bool),
+    "seLinuxOptions": ("seLinuxOptions", bool),
+}
+"""Fields of a securityContext: the permission, and the values that need it."""
+
+
+def _security(key: str, value: Mapping[str, Any], rules: OverlayRules) -> Found:
     for name, inner in value.items():
-        if name in harmless:
+        permission, needs_it = _GUARDED.get(name, ("", lambda _: False))
+        if not needs_it(inner):
             continue
-        permission = _permission_for(name, inner, of_container=harmless is _CONTAINER_SECURITY)
-        if permission is None:
-            yield f"{key}.{name}", f"no such field here; known are {', '.join(sorted(harmless))}"
-        elif permission:
+        if permission == "root":
+            yield from _needs(f"{key}.{name}", permission, rules, "may make the job root")
+        else:
             yield from _needs(f"{key}.{name}", permission, rules)
 
 
-def _permission_for(name: str, value: Any, *, of_container: bool) -> str | None:
-    """The permission that a field of a securityContext needs; "" for none; None when it may not stand there."""
-    if name in {"privileged", "allowPrivilegeEscalation"} and of_container:
-        return name if value else ""
-    if name == "capabilities" and of_container:
-        return "" if isinstance(value, Mapping) and set(value) <= {"drop"} else name
-    if name == "seccompProfile":
-        return "" if isinstance(value, Mapping) and value.get("type") == "RuntimeDefault" else "seccompUnconfined"
-    return name if name in {"sysctls", "procMount", "seLinuxOptions"} else None
-
-
-def _env(key: str, value: Any, rules: OverlayRules) -> _Found:
+def _env(key: str, value: Any, rules: OverlayRules) -> Found:
     if not isinstance(value, list):
         yield key, "expected a list: [{name: WANDB_API_KEY, valueFrom: {secretKeyRef: {name: wandb, key: api}}}]"
         return
@@ -176,23 +277,43 @@ def _env(key: str, value: Any, rules: OverlayRules) -> _Found:
             yield where, "needs a `name` of letters, digits and '_'"
         elif OUR_VARIABLE.fullmatch(name):
             yield where, f"{name} is set by Forebay for each attempt; leave it out"
+        elif unknown := sorted(str(field) for field in set(item) - {"name", "value", "valueFrom"}):
+            yield f"{where}.{unknown[0]}", "no such field here; known are name, value, valueFrom"
         elif "valueFrom" in item:
-            yield from _value_from(where, item["valueFrom"], rules)
-        elif SECRET_NAME.fullmatch(name):
-            yield where, f"{name} looks like a secret: secrets are names, never values; write valueFrom: secretKeyRef"
+            yield from _value_from(where, item, rules)
         elif not isinstance(item.get("value", ""), str):
             yield where, f"the value of {name} must be a text; put it into quotes"
 
 
-def _value_from(where: str, source: Any, rules: OverlayRules) -> _Found:
-    kinds = ("secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef")
-    if not isinstance(source, Mapping) or len(source) != 1 or next(iter(source)) not in kinds:
-        yield f"{where}.valueFrom", f"expected one of {', '.join(kinds)}"
-    elif "secretKeyRef" in source:
-        yield from _secret(f"{where}.valueFrom.secretKeyRef", source["secretKeyRef"], rules)
+_KEY_REF: Form = {"name": text, "key": text, "optional": boolean}
+_FIELDS_OF_POD = re.compile(
+    r"metadata\.(name|namespace|uid)|metadata\.(labels|annotations)\['[^'\n]{1,317}'\]"
+    r"|spec\.(nodeName|serviceAccountName)|status\.(hostIP|hostIPs|podIP|podIPs)"
+)
+_SOURCES: dict[str, Form] = {
+    "secretKeyRef": _KEY_REF,
+    "configMapKeyRef": _KEY_REF,
+    "fieldRef": {"fieldPath": text, "apiVersion": text},
+    "resourceFieldRef": {"resource": text, "containerName": text, "divisor": text},
+}
 
 
-def _env_from(key: str, value: Any, rules: OverlayRules) -> _Found:
+def _value_from(where: str, item: Mapping[str, Any], rules: OverlayRules) -> Found:
+    source = item["valueFrom"]
+    if "value" in item or not isinstance(source, Mapping) or len(source) != 1 or next(iter(source)) not in _SOURCES:
+        yield f"{where}.valueFrom", f"expected one of {', '.join(_SOURCES)}, and no value"
+        return
+    ((kind, reference),) = source.items()
+    where = f"{where}.valueFrom.{kind}"
+    if wrong := list(form_problems(where, reference, _SOURCES[kind])):
+        yield from wrong
+    elif kind == "fieldRef" and not _FIELDS_OF_POD.fullmatch(str(reference.get("fieldPath"))):
+        yield where, "names no field that a variable may have, for example metadata.name"
+    elif kind in {"secretKeyRef", "configMapKeyRef"}:
+        yield from _source(where, kind.removesuffix("KeyRef"), reference, rules)
+
+
+def _env_from(key: str, value: Any, rules: OverlayRules) -> Found:
     if not isinstance(value, list):
         yield key, "expected a list: [{secretRef: {name: wandb}}]"
         return
@@ -201,36 +322,57 @@ def _env_from(key: str, value: Any, rules: OverlayRules) -> _Found:
         sources = set(item) - {"prefix"} if isinstance(item, Mapping) else set()
         if len(sources) != 1 or not sources <= {"secretRef", "configMapRef"}:
             yield where, "expected secretRef or configMapRef with a name"
-        elif "secretRef" in item:
-            yield from _secret(f"{where}.secretRef", item["secretRef"], rules)
+            continue
+        prefix, kind = item.get("prefix", "_"), sources.pop()
+        if not isinstance(prefix, str) or not VARIABLE.fullmatch(prefix) or OUR_VARIABLE.fullmatch(prefix):
+            yield f"{where}.prefix", "expected letters, digits and '_', and not a prefix of Forebay's own variables"
+        elif wrong := list(form_problems(f"{where}.{kind}", item[kind], {"name": text, "optional": boolean})):
+            yield from wrong
+        else:
+            yield from _source(f"{where}.{kind}", kind.removesuffix("Ref"), item[kind], rules)
 
 
-def _secret(where: str, reference: Any, rules: OverlayRules) -> _Found:
-    name = reference.get("name") if isinstance(reference, Mapping) else None
-    if not isinstance(name, str) or not name:
-        yield where, "names no Secret"
-    elif name not in rules.secrets and "*" not in rules.secrets:
-        allowed = ", ".join(rules.secrets) or "none"
-        yield where, f"Secret {name!r} is not allowed for project {rules.project}; allowed: {allowed}"
+def _source(where: str, kind: str, reference: Mapping[str, Any], rules: OverlayRules) -> Found:
+    setting = "configmaps" if kind == "configMap" else "secrets"
+    name = reference.get("name")
+    if not name:
+        yield where, f"names no {_LISTED[setting]}"
+    else:
+        yield from _named(where, name, setting, rules)
 
 
-def _metadata(key: str, value: Any, rules: OverlayRules) -> _Found:  # noqa: ARG001 every check has one form
-    if not isinstance(value, Mapping):
-        yield key, f"expected names and texts, found {value!r:.60}"
-        return
-    for name, text in value.items():
-        if _RESERVED.fullmatch(str(name)):
+def _labels(key: str, value: Mapping[str, Any], rules: OverlayRules) -> Found:
+    for name in value:
+        if _RESERVED.fullmatch(name):
             yield f"{key}.{name}", "belongs to Forebay, Kueue or Kubernetes"
-        elif not isinstance(text, str):
-            yield f"{key}.{name}", f"the value must be a text; put {text!r:.40} into quotes"
+        elif "/" in name:
+            yield from _named(f"{key}.{name}", name, "labels", rules)
 
 
-_CHECKS: dict[str, Callable[[str, Any, OverlayRules], _Found]] = {
+def _annotations(key: str, value: Mapping[str, Any], rules: OverlayRules) -> Found:
+    """Runtimes, networks and side-cars are steered by annotations, so each needs to be listed."""
+    for name in value:
+        if _RESERVED.fullmatch(name):
+            yield f"{key}.{name}", "belongs to Forebay, Kueue or Kubernetes"
+        else:
+            yield from _named(f"{key}.{name}", name, "annotations", rules)
+
+
+_CHECKS: dict[str, Callable[[str, Any, OverlayRules], Found]] = {
     "serviceAccountName": _service_account,
-    "securityContext": _pod_security,
-    "containerSecurityContext": _container_security,
+    "runtimeClassName": _runtime_class,
+    "schedulerName": _scheduler,
+    "imagePullSecrets": _pull_secrets,
+    "tolerations": _tolerations,
+    "nodeSelector": _node_selector,
+    "affinity": _affinity,
+    "hostAliases": _resolver,
+    "dnsConfig": _resolver,
+    "dnsPolicy": _dns_policy,
+    "securityContext": _security,
+    "containerSecurityContext": _security,
     "env": _env,
     "envFrom": _env_from,
-    "labels": _metadata,
-    "annotations": _metadata,
+    "labels": _labels,
+    "annotations": _annotations,
 }

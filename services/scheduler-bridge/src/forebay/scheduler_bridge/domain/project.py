@@ -16,6 +16,7 @@ from forebay.contracts.identifiers import Id
 from forebay.contracts.quantities import parse_bytes
 from forebay.scheduler_bridge.domain.job_file import Problem
 from forebay.scheduler_bridge.domain.mounts import is_below, normal_path, parse_mounts
+from forebay.scheduler_bridge.domain.pod_forms import LABEL
 from forebay.scheduler_bridge.domain.pod_overlay import Dangerous, OverlayRules
 
 _RELATIVE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
@@ -49,6 +50,13 @@ def _mounts(text: str) -> str:
     return text
 
 
+def _label_name(text: str) -> str:
+    if text != "*" and not LABEL.fullmatch(text):
+        msg = f"{text!r} is no name of a label; write for example nvidia.com/gpu"
+        raise ValueError(msg)
+    return text
+
+
 def _amount(text: str) -> str:
     parse_bytes(text)
     return text
@@ -57,6 +65,8 @@ def _amount(text: str) -> str:
 ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 Rule = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)(:ro)?$")]
 """A name, or '*' for every name; with ':ro' it may only be mounted read-only."""
+LabelName = Annotated[str, AfterValidator(_label_name)]
+"""The name of a label, annotation or taint, or '*' for every one."""
 SubPath = Annotated[str, AfterValidator(_sub_path)]
 HostFolder = Annotated[str, AfterValidator(_host_folder)]
 
@@ -106,12 +116,24 @@ class GpuType(_File):
 
 
 class PodPermissions(_File):
-    """What the overlay `pod:` of a job may say beyond the harmless."""
+    """What the overlay `pod:` of a job may say beyond the harmless. Names; '*' allows every name."""
 
     allow: tuple[Dangerous, ...] = ()
-    service_accounts: tuple[ObjectName, ...] = ()
+    service_accounts: tuple[Rule, ...] = ()
     secrets: tuple[Rule, ...] = ()
     """Secrets that environment variables may come from."""
+    configmaps: tuple[Rule, ...] = ()
+    """ConfigMaps that environment variables may come from."""
+    image_pull_secrets: tuple[Rule, ...] = ()
+    tolerations: tuple[LabelName, ...] = ()
+    """Keys of taints; those of the project's GPU resources are always allowed."""
+    annotations: tuple[LabelName, ...] = ()
+    labels: tuple[LabelName, ...] = ()
+    """With a domain; without one a label is the job's own."""
+    runtime_classes: tuple[Rule, ...] = ("nvidia",)
+    schedulers: tuple[Rule, ...] = ()
+    run_as_non_root: bool = False
+    """Pods whose image runs as root are not started."""
 
 
 class PreflightLimits(_File):
@@ -150,6 +172,17 @@ class ProjectFile(_File):
             allow=self.pod.allow,
             service_accounts=self.pod.service_accounts,
             secrets=self.pod.secrets,
+            configmaps=self.pod.configmaps,
+            image_pull_secrets=self.pod.image_pull_secrets,
+            tolerations=(
+                self.gpu_resource,
+                *(kind.resource for kind in self.gpu_types.values()),
+                *self.pod.tolerations,
+            ),
+            annotations=self.pod.annotations,
+            labels=self.pod.labels,
+            runtime_classes=self.pod.runtime_classes,
+            schedulers=self.pod.schedulers,
         )
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from forebay.contracts.errors import InvalidNameError
 from forebay.contracts.identifiers import ID_PATTERN, content_digest, parse_logical_name
-from forebay.contracts.masking import HOW_TO_PASS, mask, secrets_in
+from forebay.contracts.masking import HOW_TO_NAME_IT, mask, secrets_in
 from forebay.contracts.v1.jobs import JobSpec
 from forebay.scheduler_bridge.domain.job_file import Problem, with_numbers
 from forebay.scheduler_bridge.domain.pod_overlay import OUR_VARIABLE, VARIABLE
@@ -41,7 +41,7 @@ def parse_spec(data: Any, *, project: str) -> JobSpec | tuple[Problem, ...]:
 def secret_problems(data: Any, where: str = "") -> Iterator[Problem]:
     """Secrets that are written out, each by its place."""
     for field, what in secrets_in(data, where):
-        yield Problem(field=mask(field) or "spec", message=f"{what}: {HOW_TO_PASS}")
+        yield Problem(field=mask(field) or "spec", message=f"{what}: {HOW_TO_NAME_IT}")
 
 
 def _parsed(data: Any, project: str) -> JobSpec | tuple[Problem, ...]:

@@ -122,7 +122,8 @@ class _Run:
                 await self._complete(found)
                 complete = True
             workload = await self._workload(found)
-            todo = list(moves(job, found, workload, pod_annotations=annotations, warm_nodes=warm))
+            pods = await self._has_pods(found)
+            todo = list(moves(job, found, workload, pod_annotations=annotations, warm_nodes=warm, has_pods=pods))
             if not todo:
                 return
             for move in todo:
@@ -217,13 +218,22 @@ class _Run:
             if reply.code not in {200, 409}:
                 await self._say("FailedCreate", f"{item['kind']}: {mask(reply.message)}", reply.code, reply.message)
 
+    async def _has_pods(self, found: Json) -> bool:
+        """Of a Job that came past the webhook: whether stopping it would end pods. Taken for granted of any other."""
+        if self._job.held_by_us or self._job.terminal is not None:
+            return True
+        selector = f"batch.kubernetes.io/controller-uid={found['metadata']['uid']}"
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        reply = await self._reply(self._api.get(path, labelSelector=selector, limit=1))
+        return reply.code != 200 or bool(reply.body.get("items"))
+
     async def _workload(self, found: Json) -> Json | None:
-        """Kueue's Workload of a Job whose gate is open, while no quota is held: only then may we have held it back."""
+        """Kueue's Workload of a Job that no gate holds, while no quota is held: only then may we stop or release it."""
         job = self._job
         if not self._site.kueue or job.terminal is not None or any(item.holds for item in job.attempts):
             return None
         name = self._known.carrier.workload if self._known.carrier else None
-        if opening(found, {}) is not None or (name is None and job.gate_generation <= 1):
+        if job.held_by_us and (opening(found, {}) is not None or (name is None and job.gate_generation <= 1)):
             return None
         path = f"{KUEUE}/namespaces/{self._namespace}/workloads"
         if name is not None:

@@ -22,6 +22,7 @@ from forebay.scheduler_bridge.domain.attempts import judge_preflight
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.follow import follow
 from forebay.scheduler_bridge.domain.cluster.gang import pods_to_end, used_up
+from forebay.scheduler_bridge.domain.cluster.past_webhook import may_be_stopped
 from forebay.scheduler_bridge.domain.cluster.rules import ClusterSituation
 from forebay.scheduler_bridge.domain.cluster.view import view_of
 from forebay.scheduler_bridge.domain.cluster_review import Review, review
@@ -69,7 +70,8 @@ class ClusterBridge:
             given += (_evict(job, pod) for pod in pods_to_end(job, view))
             if isinstance(recorded.body, jobs.PreflightReported):
                 given += judge_preflight(job, recorded.body)
-            if isinstance(recorded.body, _MOVERS) or used_up(job):
+            seen = isinstance(recorded.body, jobs.RuntimeFactRecorded)
+            if isinstance(recorded.body, _MOVERS) or used_up(job) or (seen and may_be_stopped(job, view)):
                 given.append(reconcile(job, recorded.event.id))
             elif isinstance(recorded.body, jobs.VerdictChanged):
                 given.append(_write(job, recorded.event.id, now + _SENTENCE_WAITS))

@@ -12,16 +12,14 @@ from typing import Any, Literal
 
 from forebay.scheduler_bridge.domain.cluster.gang import used_up
 from forebay.scheduler_bridge.domain.cluster.objects import Json
+from forebay.scheduler_bridge.domain.cluster.past_webhook import what_to_stop
 from forebay.scheduler_bridge.domain.cluster.sentence import sentence_of
 from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.gate import opening
 from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
 from forebay.scheduler_bridge.domain.kubernetes.facts import is_true as holds
 from forebay.scheduler_bridge.domain.merge_patch import merged
-from forebay.scheduler_bridge.domain.pod_layout import GATE, KUEUE_GATED_BY, KUEUE_QUEUE, WAITING_QUEUE
-
-HELD = "forebay.dev/held"
-"""On a Workload that we have deactivated; only those do we activate again."""
+from forebay.scheduler_bridge.domain.pod_layout import GATE, HELD, KUEUE_GATED_BY, KUEUE_QUEUE, WAITING_QUEUE
 
 GateKind = Literal["annotation", "label", "suspend"]
 """`annotation`: Kueue's own gate. `label`: Kueue does not know that gate, so the queue's name is kept off the Job.
@@ -74,13 +72,15 @@ def moves(
     *,
     pod_annotations: Mapping[str, str],
     warm_nodes: Sequence[str] = (),
+    has_pods: bool = True,
 ) -> Iterator[Move]:
-    """What is left to do about a Job that exists."""
+    """What is left to do about a Job that exists. `has_pods` is asked only of one that stands behind no gate of ours."""
     if job.terminal is not None:
         if job.terminal.state == "CANCELLED" and not found["metadata"].get("deletionTimestamp"):
             yield Move("delete", job.terminal.message)
     elif not job.held_by_us:
-        pass  # it stands behind no gate of ours, so nothing is opened or shut
+        if not has_pods:
+            yield from _stop(found, workload)
     elif used_up(job) and (found.get("spec") or {}).get("backoffLimit") != 0:
         yield Move("patch", "a gang has used up its attempts: its Job may fail", {"spec": {"backoffLimit": 0}})
     elif job.gate == "open":
@@ -111,6 +111,18 @@ def _hold(job: Job, found: Json, workload: Json | None) -> Iterator[Move]:
         return
     if (workload.get("spec") or {}).get("active", True):
         yield Move("patch-workload", "the data is not ready any more: held", _activity(workload, active=False))
+
+
+def _stop(found: Json, workload: Json | None) -> Iterator[Move]:
+    """It came past the webhook and holds nothing. What has begun to hold something has another version: then it is told."""
+    why = "it came past the webhook and would start without its data: stopped"
+    match what_to_stop(found, workload):
+        case "workload" if workload is not None:
+            yield Move("patch-workload", why, _activity(workload, active=False))
+        case "job":
+            version = found["metadata"].get("resourceVersion")
+            held = {"resourceVersion": version, "annotations": {HELD: "true"}}
+            yield Move("patch", why, {"metadata": held, "spec": {"suspend": True}})
 
 
 def _release(workload: Json | None) -> Iterator[Move]:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from forebay.contracts.reasons import Layer, Reason
 from forebay.contracts.v1.jobs import Verdict
+from forebay.scheduler_bridge.domain.cluster.past_webhook import is_stopped
 from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis, diagnose
 from forebay.scheduler_bridge.domain.kubernetes.facts import facts_from_objects
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation, judge
@@ -86,11 +87,32 @@ _RULES: tuple[Rule, ...] = (
 _UNGATED = tuple(rule for rule in _RULES if rule.name != "gate-shut")
 
 
-def _past_the_webhook(situation: Situation, _: str) -> Verdict | None:
+def _stopped(situation: Situation, rule: str) -> Verdict:
+    """It held nothing yet, so it was stopped; its pods cannot be made to get their data any more."""
+    job = situation.job
+    message = "it was applied while Forebay's webhook was away, and was stopped before it started without its data"
+    if job.applied is not None and job.applied.problem is not None:
+        message += f"; its annotations could not be followed either: {job.applied.problem}"
+    name = job.applied.name if job.applied is not None else job.id
+    found = judge(situation, _UNGATED)
+    return Verdict(
+        layer=Layer.JOB_OBJECT,
+        cause=Reason.WEBHOOK_UNAVAILABLE,
+        message=message,
+        since=found.since,
+        next_action=f"apply it again: kubectl delete job {name}, then kubectl apply -f with its file",
+        evidence=found.evidence,
+        rule=rule,
+    )
+
+
+def _past_the_webhook(situation: Situation, rule: str) -> Verdict | None:
     """An annotated Job that came while the webhook was away: where it is, and what it does without."""
     job = situation.job
     if job.held_by_us or job.terminal is not None:
         return None
+    if is_stopped(item.object for item in situation.objects):
+        return _stopped(situation, rule)
     found = judge(situation, _UNGATED)
     said = "it was applied while Forebay's webhook was away, so no gate holds it until its data is ready, and nothing"
     said += " checks its pods or tells them where to resume"
@@ -102,4 +124,4 @@ def _past_the_webhook(situation: Situation, _: str) -> Verdict | None:
     )
 
 
-CLUSTER_RULES: tuple[Rule, ...] = (*_RULES, Rule(name="past-the-webhook", version=1, rank=1, judge=_past_the_webhook))
+CLUSTER_RULES: tuple[Rule, ...] = (*_RULES, Rule(name="past-the-webhook", version=2, rank=1, judge=_past_the_webhook))

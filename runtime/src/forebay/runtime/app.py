@@ -26,6 +26,7 @@ from forebay.runtime.engine import Engine
 from forebay.runtime.errors import FencedError, RuntimeFailure, StoreNotFitError, Unreachable
 from forebay.runtime.health import Health
 from forebay.runtime.log import LogReader
+from forebay.runtime.log_lines import log_to_stderr
 from forebay.runtime.machine import Service
 from forebay.runtime.publisher import Publisher
 from forebay.runtime.reader import Reader
@@ -33,6 +34,7 @@ from forebay.runtime.settings import ServiceSettings
 from forebay.runtime.stores.place import LEASE_S, place_of
 from forebay.runtime.stores.port import Store
 from forebay.runtime.takeover import refold_if_older
+from forebay.runtime.terminal import print_line
 from forebay.runtime.work import Worker
 from forebay.runtime.workshop import Workshop
 
@@ -54,9 +56,7 @@ async def run_service(
     `companions` run beside the reader from the moment the log is folded: they watch the
     world and say what they see. One that ends, ends the service.
     """
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    log_to_stderr(settings.log_level, "%(asctime)s %(levelname)s %(name)s %(message)s")
     telemetry.set_up(service.name, settings.otlp_endpoint)
     health = Health(service.name)
     async with contextlib.AsyncExitStack() as stack:
@@ -233,5 +233,5 @@ def main(run: Callable[[], Awaitable[None]]) -> None:
     try:
         asyncio.run(until_told(run))
     except RuntimeFailure as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        print_line(f"{type(error).__name__}: {error}", stderr=True)
         sys.exit(1)

@@ -48,11 +48,13 @@ def rebuild(
         print_json(result)
     else:
         verdict = "[green]equal[/]" if result["equal"] else "[bold red]different[/]"
-        console().print(
+        out = console()
+        out.print(
             f"{service} at {result['position']}: {verdict}; {result['events']} messages in"
-            f" {seconds(result['seconds'])} ({result['events_per_second']:,.0f}/s), {result['documents']} documents\n"
-            f"  rebuilt {result['rebuilt_digest']}\n  live    {result['live_digest']}"
+            f" {seconds(result['seconds'])} ({result['events_per_second']:,.0f}/s), {result['documents']} documents"
         )
+        out.print(f"  rebuilt {result['rebuilt_digest']}")
+        out.print(f"  live    {result['live_digest']}")
     if not result["equal"]:
         raise typer.Exit(1)
 
@@ -62,12 +64,14 @@ def _show_swap(result: dict[str, Any], *, as_json: bool) -> None:
         print_json(result)
     else:
         verdict = "[green]equal[/]" if result["equal"] else "[bold red]different[/], the rebuilt one counts now"
-        console().print(
+        out = console()
+        out.print(
             f"{result['service']} at {result['position']}: {verdict}; {result['events']} messages in"
             f" {seconds(result['seconds'])}, {result['documents']} documents; folding stood still for"
-            f" {seconds(result['stood_still_s'])}, answers for {seconds(result['swap_s'])}\n"
-            f"  rebuilt {result['rebuilt_digest']}\n  before  {result['live_digest']}"
+            f" {seconds(result['stood_still_s'])}, answers for {seconds(result['swap_s'])}"
         )
+        out.print(f"  rebuilt {result['rebuilt_digest']}")
+        out.print(f"  before  {result['live_digest']}")
     if not result["equal"]:
         raise typer.Exit(1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from forebay.local.home import ChildRecord, Home, Record, free_port, read_record
 from forebay.local.identities import check_projects, known_projects
 from forebay.local.log_room import LogRoom, look
 from forebay.local.settings import LocalSettings, load
+from forebay.runtime.terminal import console, print_json, print_line
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Projects = Annotated[list[str] | None, typer.Option("--project", "-p", help="A project to make keys for; repeatable.")]
@@ -67,7 +67,7 @@ def up(
     with _following(console) as seen:
         record = launch.wait_until_ready(home, supervisor, within=timeout, seen=seen)
     if as_json:
-        print(json.dumps(record.to_json()))
+        print_json(record.to_json())
         return
     console.print(f"[bold green]up[/] in {time.monotonic() - began:.1f} s · bus {record.nats_url} · home {home.root}")
     console.print(f"projects {', '.join(record.projects)} · pool {record.pool_kind} at {record.pool_dir}")
@@ -82,7 +82,7 @@ def down(as_json: Json = False) -> None:
     with _following(console, arrivals=False) as seen:
         cleared = launch.stop(home, seen=seen)
     if as_json:
-        print(json.dumps(asdict(cleared)))
+        print_json(asdict(cleared))
     elif cleared:
         console.print(f"[bold]down[/] · ended {escape(str(cleared))}")
     else:
@@ -98,20 +98,19 @@ def status(as_json: Json = False) -> None:
     healthy = alive and record is not None and record.phase == "ready" and all(_fine(c) for c in record.children)
     if as_json:
         shown: dict[str, Any] = record.to_json() if record else {}
-        print(
-            json.dumps(
-                {
-                    "home": str(home.root),
-                    "running": alive,
-                    "healthy": healthy,
-                    "log": asdict(room) if room else None,
-                    **shown,
-                }
-            )
+        print_json(
+            {
+                "home": str(home.root),
+                "running": alive,
+                "healthy": healthy,
+                "log": asdict(room) if room else None,
+                **shown,
+            }
         )
     elif record is None or not alive:
         why = f": {record.message}" if record and record.phase == "failed" else ""
-        print(f"nothing runs in {home.root}{why}\nstart it with: forebay up")
+        print_line(f"nothing runs in {home.root}{why}")
+        print_line("start it with: forebay up")
     else:
         _show(record, room)
     if not healthy:
@@ -138,11 +137,11 @@ def bus_init(project: Projects = None, as_json: Json = False) -> None:
             supervisor.send_signal(signal.SIGHUP)
         reloaded = True
     if as_json:
-        print(json.dumps({**asdict(made), "config": str(home.nats_config), "reloaded": reloaded}))
+        print_json({**asdict(made), "config": str(home.nats_config), "reloaded": reloaded})
         return
-    print(f"{len(made.new_identities)} new keys in {home.keys}, configuration in {home.nats_config}")
+    print_line(f"{len(made.new_identities)} new keys in {home.keys}, configuration in {home.nats_config}")
     if reloaded:
-        print("the running server has taken it in")
+        print_line("the running server has taken it in")
 
 
 def bus_apply(
@@ -158,12 +157,12 @@ def bus_apply(
         raise StartError(msg, "start one with: forebay up, or name it with --url")
     done = asyncio.run(Bus(home, settings).apply(url or (record.nats_url if record else ""), update=update))
     if as_json:
-        print(json.dumps([asdict(item) for item in done]))
+        print_json([asdict(item) for item in done])
     else:
         for item in done:
-            print(f"{item.action:10} {item.name}")
+            print_line(f"{item.action:10} {item.name}")
             for line in item.differences:
-                print(f"           {line}")
+                print_line(f"           {line}")
     if any(item.action == "differs" for item in done):
         msg = "the bus is not as contracts say"
         raise LocalError(msg, "change it with: forebay bus apply --update", code="differs")
@@ -175,7 +174,7 @@ def _place() -> tuple[Home, LocalSettings]:
 
 
 def _console(as_json: bool) -> Console:
-    return Console(stderr=as_json, highlight=False)
+    return console(stderr=as_json, wrap=True, highlight=False)
 
 
 @contextlib.contextmanager
@@ -206,7 +205,7 @@ def _fine(child: ChildRecord) -> bool:
 
 
 def _show(record: Record, room: LogRoom | None) -> None:
-    console = Console(highlight=False)
+    console = _console(False)
     table = Table(box=None, pad_edge=False)
     for column in ("", "part", "state", "pid", "up", "restarts", ""):
         table.add_column(column)

@@ -21,6 +21,8 @@ from typing import Any
 # Not covered by `str.isprintable`, and drawn as nothing: joiners, fillers, variation selectors of the last plane.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\uffa0\U000e0100-\U000e01ef]")
 _MERMAID_PLAIN = re.compile(r"[^\w @\-.,:/+=]", re.ASCII)
+_NOTE = 30
+"""Room for saying how much was cut."""
 _UNDECODED = range(0xDC80, 0xDD00)
 """How Python writes bytes of a path that are not UTF-8."""
 
@@ -33,11 +35,11 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters; what is cut is counted."""
+    """At most `limit` characters; what is cut is counted where there is room to say so."""
     if len(text) <= limit:
         return text
-    note = f"… ({len(text) - limit:,} more characters)"
-    return text[: limit - len(note)] + note if 2 * len(note) < limit else text[: limit - 1] + "…"
+    kept = limit - _NOTE
+    return f"{text[:kept]}… ({len(text) - kept:,} more characters)" if kept >= _NOTE else text[: limit - 1] + "…"
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

@@ -41,7 +41,7 @@ def diff(
         return
     _show(result)
     if page is not None:
-        console().print(f"written: {page}")
+        console().print(f"written: {escape(str(page))}")
 
 
 def compare_content(before: str, after: str) -> dict[str, Any]:

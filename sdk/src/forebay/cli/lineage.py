@@ -79,7 +79,7 @@ def impact(
     counts = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in found["counts"].items())
     out.print(f"reached: {counts or 'nothing'}")
     for one in found.get("live") or ():
-        out.print(f"[bold]live now:[/] {escape(one['model'])}@{one['channel']} names v{one['number']}")
+        out.print(f"[bold]live now:[/] {escape(one['model'])}@{escape(one['channel'])} names v{one['number']}")
     show_completeness(out, found)
 
 

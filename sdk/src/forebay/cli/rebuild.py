@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from forebay.cli.output import AsJson, Project, console, errors, print_json, seconds
@@ -53,8 +54,8 @@ def rebuild(
             f"{service} at {result['position']}: {verdict}; {result['events']} messages in"
             f" {seconds(result['seconds'])} ({result['events_per_second']:,.0f}/s), {result['documents']} documents"
         )
-        out.print(f"  rebuilt {result['rebuilt_digest']}")
-        out.print(f"  live    {result['live_digest']}")
+        out.print(f"  rebuilt {escape(result['rebuilt_digest'])}")
+        out.print(f"  live    {escape(result['live_digest'])}")
     if not result["equal"]:
         raise typer.Exit(1)
 
@@ -70,8 +71,8 @@ def _show_swap(result: dict[str, Any], *, as_json: bool) -> None:
             f" {seconds(result['seconds'])}, {result['documents']} documents; folding stood still for"
             f" {seconds(result['stood_still_s'])}, answers for {seconds(result['swap_s'])}"
         )
-        out.print(f"  rebuilt {result['rebuilt_digest']}")
-        out.print(f"  before  {result['live_digest']}")
+        out.print(f"  rebuilt {escape(result['rebuilt_digest'])}")
+        out.print(f"  before  {escape(result['live_digest'])}")
     if not result["equal"]:
         raise typer.Exit(1)
 
@@ -79,7 +80,7 @@ def _show_swap(result: dict[str, Any], *, as_json: bool) -> None:
 async def _swap(place: Place, service: str) -> dict[str, Any]:
     from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     async with place.client() as client:
         with Progress(*columns, console=errors(), transient=True) as bar:
             task = bar.add_task("folding")

@@ -69,8 +69,10 @@ def up(
     if as_json:
         print_json(record.to_json())
         return
-    console.print(f"[bold green]up[/] in {time.monotonic() - began:.1f} s · bus {record.nats_url} · home {home.root}")
-    console.print(f"projects {', '.join(record.projects)} · pool {record.pool_kind} at {record.pool_dir}")
+    console.print(
+        f"[bold green]up[/] in {time.monotonic() - began:.1f} s · bus {escape(record.nats_url)} · home {escape(str(home.root))}"
+    )
+    console.print(f"projects {', '.join(record.projects)} · pool {record.pool_kind} at {escape(record.pool_dir)}")
     if record.pool_note:
         console.print(f"[yellow]pool: {escape(record.pool_note)}[/]")
 
@@ -86,7 +88,7 @@ def down(as_json: Json = False) -> None:
     elif cleared:
         console.print(f"[bold]down[/] · ended {escape(str(cleared))}")
     else:
-        console.print(f"nothing runs in {home.root}")
+        console.print(f"nothing runs in {escape(str(home.root))}")
 
 
 def status(as_json: Json = False) -> None:
@@ -221,11 +223,12 @@ def _show(record: Record, room: LogRoom | None) -> None:
             str(child.restarts),
             escape(child.note),
         )
-    console.print(f"{record.phase} · bus {record.nats_url} · projects {', '.join(record.projects)}")
+    console.print(f"{record.phase} · bus {escape(record.nats_url)} · projects {', '.join(record.projects)}")
     console.print(
-        f"pool {record.pool_kind} at {record.pool_dir}" + (f" · {escape(record.pool_note)}" if record.pool_note else "")
+        f"pool {record.pool_kind} at {escape(record.pool_dir)}"
+        + (f" · {escape(record.pool_note)}" if record.pool_note else "")
     )
     console.print(table)
-    console.print(f"log {room or 'does not answer'}")
+    console.print(f"log {escape(str(room or 'does not answer'))}")
     if room and room.warning:
-        console.print(f"[bold yellow]{room.warning}[/]")
+        console.print(f"[bold yellow]{escape(room.warning)}[/]")

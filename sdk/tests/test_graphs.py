@@ -74,7 +74,7 @@ class TestMermaid:
         text = mermaid(graph_of(TREE, "parents"))
         assert text.startswith("flowchart TB\n")
         assert text.count("-->") == 8 - 1 + 1
-        assert "|made-from|" in text
+        assert '|"made-from"|' in text
 
     @given(st.text(max_size=40))
     def test_no_name_breaks_it(self, name: str) -> None:

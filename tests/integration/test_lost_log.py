@@ -65,9 +65,7 @@ async def caught_up(server: NatsServer, folder: Path, log: type[LogReader] = Log
             return None
         engine = Engine(toy.SERVICE, store)
         await engine.open()
-        trusted = asyncio.Event()
-        trusted.set()
-        await Reader(engine, reader, trusted).catch_up()
+        await Reader(engine, reader).catch_up()
         return engine.position
     finally:
         await store.release()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from forebay.contracts.body import FileRef
 from forebay.contracts.identifiers import canonical_json
@@ -14,11 +15,32 @@ from forebay.ingest.app import workers
 from forebay.ingest.domain.evolve import episode_id
 from forebay.ingest.settings import IngestSettings
 from forebay.runtime.work import Worker
+from forebay.sdk.errors import NotADatasetError
+from forebay.sdk.lerobot_folder import scan
 
 from .simulated_log import PROJECT, SimulatedLog
 from .stories import DATASET
 
 MANIFEST = "manifest.json"
+_UNKNOWN: Mapping[str, Any] = {"length": 5, "rows": RowWindow(file="data", start=0, stop=5)}
+
+
+def _claims(folder: Path) -> list[dict[str, Any]]:
+    """What the real collector says of each episode; of a folder that it would not take, something."""
+    try:
+        found = scan(folder)
+    except (NotADatasetError, ValueError):
+        return [dict(_UNKNOWN)] * 3
+    return [
+        {
+            "length": one.length,
+            "tasks": one.tasks,
+            "rows": one.rows,
+            "videos": one.videos,
+            "robot": found.robot,
+        }
+        for one in found.episodes
+    ]
 
 
 class Place:
@@ -41,8 +63,9 @@ class Place:
         uri: str | None = None,
         request: str | None = None,
         spoil: Callable[[Path], object] | None = None,
+        lie: Mapping[str, Any] | None = None,
     ) -> None:
-        """What the collector does: copy, announce. `spoil` changes what lies there afterwards."""
+        """What the collector does: copy, announce. `spoil` changes what lies there, `lie` what is announced."""
         landing = self.landing(upload)
         shutil.copytree(folder, landing, symlinks=True)
         files = sorted(path for path in landing.rglob("*") if path.is_file())
@@ -58,11 +81,19 @@ class Place:
         (landing / MANIFEST).write_bytes(content)
         if spoil is not None:
             spoil(landing)
-        self.announce(upload, uri or landing.as_uri(), content, request=request)
+        claims = [claim | dict(lie or {}) for claim in _claims(folder)]
+        self.announce(upload, uri or landing.as_uri(), content, claims, request=request)
 
     def announce(
-        self, upload: str, uri: str, manifest: bytes, episodes: int = 3, *, request: str | None = None
+        self,
+        upload: str,
+        uri: str,
+        manifest: bytes,
+        claims: Sequence[Mapping[str, Any]] = 3 * (_UNKNOWN,),
+        *,
+        request: str | None = None,
     ) -> None:
+        episodes = len(claims)
         started = UploadStarted(
             upload=upload,
             dataset=DATASET,
@@ -75,14 +106,13 @@ class Place:
             collection_request=request,
         )
         self.log.publish(started, f"started-{upload}")
-        for index in range(episodes):
+        for index, claim in enumerate(claims):
             uploaded = EpisodeUploaded(
                 episode=episode_id(PROJECT, DATASET, upload, index),
                 upload=upload,
                 dataset=DATASET,
                 source_index=index,
-                length=5,
-                rows=RowWindow(file="data", start=0, stop=5),
+                **claim,
             )
             self.log.publish(uploaded, f"episode-{upload}-{index}")
         digest = hashlib.sha256(manifest).hexdigest()

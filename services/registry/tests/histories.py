@@ -173,7 +173,12 @@ def uploaded(number: int, upload: str = "up-1", dataset: str = "pick") -> episod
     )
 
 
-def accepted(number: int, upload: str = "up-1", dataset: str = "pick") -> episodes.EpisodeAccepted:
+def accepted(
+    number: int, upload: str = "up-1", dataset: str = "pick", *, files_say: str | None = None
+) -> episodes.EpisodeAccepted:
+    """`files_say`: the task and robot that the files have, where the collector claimed something else."""
+    rows = episodes.RowWindow(file="data/chunk-000/file-001.parquet", start=0, stop=300)
+    found = None if files_say is None else episodes.EpisodeContent(tasks=(files_say,), rows=rows, robot=files_say)
     return episodes.EpisodeAccepted(
         episode=episode_id(number, upload),
         upload=upload,
@@ -181,6 +186,7 @@ def accepted(number: int, upload: str = "up-1", dataset: str = "pick") -> episod
         source_index=number,
         length=300,
         rules_version="1",
+        as_read=found,
     )
 
 

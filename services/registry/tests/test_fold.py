@@ -71,7 +71,7 @@ def _random_bodies() -> st.SearchStrategy[EventBody]:
     saves = st.builds(written, steps, attempts, content=content)
     return st.one_of(
         st.builds(uploaded, few),
-        st.builds(accepted, few),
+        st.builds(accepted, few, files_say=st.sampled_from([None, "fold", "wipe"])),
         st.builds(rejected, few),
         st.builds(committed, few, st.sampled_from(REFS), few, uploads=st.sampled_from([("up-1",), ("up-1", "up-2")])),
         st.builds(tagged, few),

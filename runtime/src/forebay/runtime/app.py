@@ -37,6 +37,7 @@ from forebay.runtime.errors import (
 from forebay.runtime.health import Health
 from forebay.runtime.log import LogReader
 from forebay.runtime.log_check import LogGuard, check_log
+from forebay.runtime.log_lines import log_to_stderr
 from forebay.runtime.lost_tail import fold_without_lost, lost_tail
 from forebay.runtime.machine import Service
 from forebay.runtime.parking import Parking
@@ -47,6 +48,7 @@ from forebay.runtime.settings import ServiceSettings
 from forebay.runtime.stores.place import LEASE_S, StorePlace, place_of
 from forebay.runtime.stores.port import Store
 from forebay.runtime.takeover import refold_if_older
+from forebay.runtime.terminal import print_line
 from forebay.runtime.work import Worker
 from forebay.runtime.workshop import Workshop
 
@@ -68,10 +70,8 @@ async def run_service(
     `companions` run beside the reader from the moment the log is folded: they watch the
     world and say what they see. One that ends, ends the service.
     """
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
     os.umask(int(settings.umask, 8))
+    log_to_stderr(settings.log_level, "%(asctime)s %(levelname)s %(name)s %(message)s")
     telemetry.set_up(service.name, settings.otlp_endpoint)
     health = Health(service.name)
     _watch_disks(health, service.name, settings)
@@ -305,5 +305,5 @@ def main(run: Callable[[], Awaitable[None]]) -> None:
     try:
         asyncio.run(until_told(run))
     except RuntimeFailure as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        print_line(f"{type(error).__name__}: {error}", stderr=True)
         sys.exit(1)

@@ -24,11 +24,13 @@ _LOOK_EVERY_S = 1.0
 class Reader:
     """Feeds one engine. `failed` is set when the service must not go on."""
 
-    def __init__(self, engine: Engine, log: LogReader, trusted: asyncio.Event) -> None:
+    def __init__(self, engine: Engine, log: LogReader, trusted: asyncio.Event | None = None) -> None:
         self._engine = engine
         self._log = log
-        self._trusted = trusted
-        """Set while the log is known to be the one that was folded; nothing is folded meanwhile."""
+        self._trusted = trusted or asyncio.Event()
+        """Set while the log is known to be the one that was folded; nothing is folded while it is not."""
+        if trusted is None:
+            self._trusted.set()
         self.trouble: str | None = None
         """Why reading stands still just now, for health."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

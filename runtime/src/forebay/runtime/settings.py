@@ -85,7 +85,7 @@ def environment() -> Mapping[str, str]:
 def load_settings(kind: type[S], environ: Mapping[str, str] | None = None) -> S:
     """Build settings from `FOREBAY_<FIELD>` and, below it, the TOML file that FOREBAY_SETTINGS names.
 
-    Raises `SettingsError` with every problem, one per line.
+    Raises `SettingsError` with every problem.
     """
     environ = environment() if environ is None else environ
     values: dict[str, Any] = {}
@@ -101,9 +101,9 @@ def load_settings(kind: type[S], environ: Mapping[str, str] | None = None) -> S:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        problems = "\n".join(
-            f"  {PREFIX}{'.'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']}"
+        problems = "; ".join(
+            f"{PREFIX}{'.'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']}"
             for problem in error.errors(include_url=False, include_input=False)
         )
-        msg = f"{error.error_count()} settings do not fit:\n{problems}"
+        msg = f"{error.error_count()} settings do not fit: {problems}"
         raise SettingsError(msg) from error

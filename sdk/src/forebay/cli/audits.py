@@ -131,11 +131,11 @@ def diff(
         print_json(found)
         return
     out = console()
-    table = plain_table("", "what", _short(found["a"]), _short(found["b"]))
+    table = plain_table("", "what", escape(_short(found["a"])), escape(_short(found["b"])))
     group = ""
     for one in found["differences"]:
         table.add_row(
-            "" if one["group"] == group else one["group"], escape(one["what"]), _cell(one["a"]), _cell(one["b"])
+            "" if one["group"] == group else escape(one["group"]), escape(one["what"]), _cell(one["a"]), _cell(one["b"])
         )
         group = one["group"]
     out.print(table if found["differences"] else "no difference that any event tells of")
@@ -187,7 +187,7 @@ def history(
         before = "-" if one["previous"] is None else f"v{one['previous']}"
         cells = (_at(one["at"]), one["channel"], f"v{one['number']}", before, str(one["by"]), said, _at(one["until"]))
         table.add_row(*(escape(cell) for cell in cells))
-    out.print(table if found["moves"] else f"{model} was never released")
+    out.print(table if found["moves"] else f"{escape(model)} was never released")
     live = ", ".join(f"{name} → v{number}" for name, number in found["channels"].items())
     when = "then" if found["as_of"] else "now"
     out.print(f"[bold]{when}:[/] {escape(live) or 'no channel names a version'}")
@@ -228,7 +228,7 @@ def search(
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(one["metrics"].items())[:4]) or "-"
         made_of = ", ".join(_short(name) for name in one["datasets"]) or "unknown"
         cells = (f"{one['model']}@v{one['number']}", made_of, str(one["job"]), str(one["step"]), metrics)
-        table.add_row(*(escape(cell) for cell in cells), ", ".join(one["channels"]) or "-")
+        table.add_row(*(escape(cell) for cell in cells), escape(", ".join(one["channels"]) or "-"))
     out.print(table if found["models"] else "no model fits")
     for one in found["datasets"]:
         facets = "; ".join(", ".join(one[name]) for name in ("tasks", "robots") if one.get(name))

@@ -68,7 +68,7 @@ def list_plans(
     )
     for one in found:
         table.add_row(
-            one["id"][:_ID], f"{one['name']}@v{one['number']}", escape(_columns(one["columns"])), coloured(one["state"]),
+            escape(one["id"][:_ID]), escape(_label(one)), escape(_columns(one["columns"])), coloured(one["state"]),
             size(one["verified_bytes"]), size(one["total_bytes"]), escape(_holders(one)), ago(one["since"]),
             ago(one["used_at"]), _left(one),
         )  # fmt: skip
@@ -96,6 +96,10 @@ def room_line(room: Mapping[str, Any]) -> str:
     if pool is not None and pool["free_bytes"] is not None:
         line += f"; {size(pool['free_bytes'])} free on the disk"
     return line
+
+
+def _label(one: Mapping[str, Any]) -> str:
+    return f"{one['name']}@v{one['number']}"
 
 
 def _columns(columns: list[str]) -> str:
@@ -128,7 +132,7 @@ def show(plan: Plan, project: Project = None, as_json: AsJson = False) -> None:
         print_json(found)
         return
     out = console()
-    out.print(f"[bold]{found['id']}[/] {coloured(found['state'])} {found['name']}@v{found['number']}")
+    out.print(f"[bold]{escape(found['id'])}[/] {coloured(found['state'])} {escape(_label(found))}")
     rows = {
         "columns": ", ".join(found["columns"]) or "all",
         "episodes": "all" if not found["episodes"] else f"{found['episodes'][0]}:{found['episodes'][1]}",
@@ -146,7 +150,9 @@ def show(plan: Plan, project: Project = None, as_json: AsJson = False) -> None:
         out.print(f"  {name:<12} {escape(str(value))}")
     for node, one in found["on"].items():
         text = f": {escape(one['message'])}" if one["message"] else ""
-        out.print(f"  node {node:<7} {coloured(one['state'])} {size(one['verified_bytes'])} verified{text}")
+        out.print(
+            f"  node {escape(f'{node:<7}')} {coloured(one['state'])} {size(one['verified_bytes'])} verified{text}"
+        )
 
 
 def why(plan: Plan, project: Project = None, as_json: AsJson = False) -> None:
@@ -157,7 +163,7 @@ def why(plan: Plan, project: Project = None, as_json: AsJson = False) -> None:
         return
     out = console()
     out.print(
-        f"[bold]{found['name']}@v{found['number']}[/] ({escape(_columns(found['columns']))}), plan {found['id'][:_ID]}"
+        f"[bold]{escape(_label(found))}[/] ({escape(_columns(found['columns']))}), plan {escape(found['id'][:_ID])}"
     )
     for sentence in found["sentences"]:
         out.print(f"  {escape(sentence)}")
@@ -187,11 +193,12 @@ def evict(
         return
     out = console()
     for one in gone:
+        plan_id = one["id"][:_ID]
         if one["state"] == "evicted":
-            text = f"freed {size(one['freed_bytes'])} of {one['name']}@v{one['number']} ({one['id'][:_ID]})"
+            text = f"freed {size(one['freed_bytes'])} of {_label(one)} ({plan_id})"
         else:
-            text = f"{one['name']}@v{one['number']} ({one['id'][:_ID]}) is {one['state']}; see: forebay cache why {one['id'][:_ID]}"
-        out.print(text + (f": {escape(one['message'])}" if one["message"] else ""))
+            text = f"{_label(one)} ({plan_id}) is {one['state']}; see: forebay cache why {plan_id}"
+        out.print(escape(text + (f": {one['message']}" if one["message"] else "")))
     if result["kept"]:
         out.print(f"{result['kept']} more stay, because jobs lease them")
 
@@ -235,7 +242,7 @@ def policy(
     source = "set" if known is not None and known["ttl_days"] is not None else f"from {found['uses']} uses on record"
     out.print(f"project {place.project}: {budget}; unused data stays {found['ttl_days']} days ({source})")
     for rule in (known or {}).get("warm", ()):
-        when = f"{rule['tag']} is put on a version" if rule["on"] == "tag" else "a version is committed"
+        when = f"{escape(rule['tag'])} is put on a version" if rule["on"] == "tag" else "a version is committed"
         what = ", ".join(rule["columns"]) or "every column"
         out.print(f"  when {when} of {escape(', '.join(rule['datasets']))}: warm {escape(what)}")
     if file is not None:

@@ -76,7 +76,9 @@ def _show(found: dict[str, Any]) -> None:
     out = console()
     colour = {"refused": "red", "resume": "green"}.get(found["mode"], "yellow")
     step = "" if found["step"] is None else f" step {found['step']}, {found['checkpoint']}"
-    head = f"attempt {found['attempt']} of {found['job']}: [bold {colour}]{found['mode']}[/]{escape(step)}"
+    head = (
+        f"attempt {found['attempt']} of {escape(found['job'])}: [bold {colour}]{escape(found['mode'])}[/]{escape(step)}"
+    )
     out.print(head)
     for reason in found["reasons"]:
         out.print(f"  {escape(reason)}")
@@ -85,7 +87,7 @@ def _show(found: dict[str, Any]) -> None:
     for save in found["saves"][:20]:
         said = "taken" if save["checkpoint"] == found["checkpoint"] else skipped.get(save["checkpoint"], "")
         number = "imported" if save["imported"] else str(save["attempt"])
-        table.add_row(str(save["step"]), save["checkpoint"], number, coloured(save["status"]), escape(said))
+        table.add_row(str(save["step"]), escape(save["checkpoint"]), number, coloured(save["status"]), escape(said))
     if found["saves"]:
         out.print(table)
     for one in found["attempts"]:
@@ -150,11 +152,11 @@ def _report(imported: list[dict[str, Any]], skipped: list[dict[str, str]]) -> No
     for one in imported:
         was = "is there already" if one["already"] else f"imported as {one['use']}"
         unknown = f"; unknown: {', '.join(one['unknown'])}" if one.get("unknown") else ""
-        out.print(f"step {one['step']} of {escape(one['job'])} {was}: {one['checkpoint']}{escape(unknown)}")
+        out.print(f"step {one['step']} of {escape(one['job'])} {was}: {escape(one['checkpoint'] + unknown)}")
     for skip in skipped:
         out.print(f"[yellow]skipped[/] {escape(skip['folder'])}: {escape(skip['reason'])}")
     if imported:
-        out.print(f"use it with restart.start_from: {imported[-1]['checkpoint']}")
+        out.print(f"use it with restart.start_from: {escape(imported[-1]['checkpoint'])}")
 
 
 def _import(place: Place, args: dict[str, Any], *, fresh: bool) -> dict[str, Any]:

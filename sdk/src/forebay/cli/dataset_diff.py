@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from rich.markup import escape
 
 from forebay.cli.output import AsJson, Project, console, plain_table, print_json, size
 from forebay.cli.place import find_place
+from forebay.runtime.escaping import xml_text
 
 DIFF_EXAMPLE = "Example: forebay dataset diff reach@v3 reach@v4 --html diff.html"
 _SHOWN = 12
@@ -41,7 +41,7 @@ def diff(
         return
     _show(result)
     if page is not None:
-        console().print(f"written: {page}")
+        console().print(f"written: {escape(str(page))}")
 
 
 def compare_content(before: str, after: str) -> dict[str, Any]:
@@ -226,4 +226,4 @@ def as_page(result: dict[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    return html.escape(str(value))
+    return xml_text(str(value))

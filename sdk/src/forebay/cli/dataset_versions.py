@@ -151,7 +151,7 @@ def _show_derived(result: dict[str, Any]) -> None:
     elif result["state"] == "FAILED":
         out.print(f"not made: {escape(result['message'] or '')}")
     else:
-        out.print(f"{result['derivation']} is {coloured(result['state'])}; see: forebay dataset show {name}")
+        out.print(f"{escape(result['derivation'])} is {coloured(result['state'])}; see: forebay dataset show {name}")
 
 
 def check(dataset: Dataset, *, timeout: Timeout = 60.0, project: Project = None, as_json: AsJson = False) -> None:

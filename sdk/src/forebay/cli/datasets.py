@@ -63,7 +63,9 @@ def list_datasets(project: Project = None, as_json: AsJson = False) -> None:
     for one in found:
         tags = ", ".join(f"{name}→v{number}" for name, number in one["tags"].items()) or "-"
         latest = f"v{one['latest']}" if one["latest"] else "-"
-        table.add_row(one["dataset"], latest, tags, str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]))
+        table.add_row(
+            escape(one["dataset"]), latest, escape(tags), str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"])
+        )
     console().print(table if found else f"project {place.project} has no dataset yet; forebay upload FOLDER")
 
 
@@ -97,25 +99,27 @@ def show(
         return
     out = console()
     tags = ", ".join(f"{name} → v{number}" for name, number in found["tags"].items()) or "none"
-    out.print(f"[bold]{escape(found['dataset'])}[/]  tags: {tags}")
+    out.print(f"[bold]{escape(found['dataset'])}[/]  tags: {escape(tags)}")
     table = plain_table("version", "episodes", "frames", "size", "accepted", "plan", "manifest")
     for one in found["versions"]:
         table.add_row(
             f"v{one['number']}", str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]),
-            _usable(one), one["access_plan"], one["manifest_sha256"][:12],
+            _usable(one), escape(one["access_plan"]), escape(one["manifest_sha256"][:12]),
         )  # fmt: skip
     out.print(table)
     for one in found["uploads"]:
         out.print(
-            f"{one['upload']}  {one['state']}: {one['accepted']} accepted, {one['held']} held,"
+            f"{escape(one['upload'])}  {escape(one['state'])}: {one['accepted']} accepted, {one['held']} held,"
             f" {one['rejected']} rejected of {one['expected']}  from {escape(one['source'])}"
         )
     for one in found["registrations"]:
         made = f" → v{one['version']}" if one["version"] else f": {escape(one['message'])}" if one["message"] else ""
-        out.print(f"{one['registration']}  {coloured(one['state'])}  stays at {escape(one['uri'])}{made}")
+        out.print(f"{escape(one['registration'])}  {coloured(one['state'])}  stays at {escape(one['uri'])}{made}")
     for one in bad[:_SHOWN]:
         message = escape(one["message"] or "")
-        out.print(f"  episode {one['source_index']} {coloured(one['state'])} by {', '.join(one['rules'])}: {message}")
+        out.print(
+            f"  episode {one['source_index']} {coloured(one['state'])} by {escape(', '.join(one['rules']))}: {message}"
+        )
     if len(bad) > _SHOWN:
         out.print(f"  … and {len(bad) - _SHOWN} more; --json prints all of them")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from html import escape
 from itertools import pairwise
 from textwrap import wrap
 
 from forebay.cli.graphs import Box, Graph
+from forebay.runtime.escaping import shortened, visible, xml_text
 
 _BOX_WIDTH, _LINE, _PAD = 222, 15, 9
 _GAP_X, _GAP_Y, _MARGIN = 18, 46, 20
@@ -21,6 +21,7 @@ _THREAD = 14
 """Width that a passing arrow takes in a row."""
 _LETTERS = 31
 _MOST_LINES = 4
+_LONGEST = 500
 _ROUNDS = 8
 _LABELS = 80
 """With more arrows than this, labels would only cover each other; they stay as tooltips."""
@@ -65,7 +66,7 @@ def svg(graph: Graph, title: str) -> str:
             f' viewBox="0 0 {width:.0f} {height:.0f}"'
             ' font-family="Helvetica, Arial, DejaVu Sans, Liberation Sans, sans-serif">'
         ),
-        f"<title>{escape(title)}</title>",
+        f"<title>{_escaped(title)}</title>",
         (
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"'
             ' orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#90a4ae"/></marker></defs>'
@@ -78,11 +79,15 @@ def svg(graph: Graph, title: str) -> str:
     return "\n".join(parts) + "\n"
 
 
+def _escaped(text: str, limit: int = _LONGEST) -> str:
+    return xml_text(shortened(text, limit))
+
+
 def _text(box: Box) -> list[str]:
-    lines = wrap(_ID.sub(r"\1-\2…", box.title), _LETTERS, break_long_words=True) or [""]
+    lines = wrap(_ID.sub(r"\1-\2…", visible(box.title)), _LETTERS, break_long_words=True) or [""]
     if len(lines) > _MOST_LINES:
         lines = [*lines[: _MOST_LINES - 1], lines[_MOST_LINES - 1][: _LETTERS - 1] + "…"]
-    return [*lines, *wrap(box.warn, _LETTERS)[:1]] if box.warn else lines
+    return [*lines, *wrap(visible(box.warn), _LETTERS)[:1]] if box.warn else lines
 
 
 def _rank(graph: Graph, places: dict[str, _Place]) -> None:
@@ -173,7 +178,7 @@ def _arrows(graph: Graph, ways: dict[tuple[str, str], list[str]], places: dict[s
     for (first, second), relation in graph.arrows.items():
         stops = [places[name] for name in ways[first, second]]
         x = arrives[first, second]
-        words = escape(f"{second} {relation} {first}")
+        words = _escaped(f"{second} {relation} {first}")
         lines.append(
             f'<path d="{_path(stops, leaves[first, second], x)}" fill="none" stroke="#90a4ae" stroke-width="1.3"'
             f' marker-end="url(#tip)"><title>{words}</title></path>'
@@ -181,7 +186,7 @@ def _arrows(graph: Graph, ways: dict[tuple[str, str], list[str]], places: dict[s
         if relation and len(graph.arrows) <= _LABELS:
             labels.append(
                 f'<text x="{x:.1f}" y="{stops[-1].y - 10:.1f}" font-size="9" fill="#546e7a" text-anchor="middle"'
-                f' stroke="#ffffff" stroke-width="3" paint-order="stroke">{escape(relation)}</text>'
+                f' stroke="#ffffff" stroke-width="3" paint-order="stroke">{_escaped(relation, _LETTERS)}</text>'
             )
     return lines + labels
 
@@ -221,17 +226,17 @@ def _drawn(place: _Place, box: Box) -> str:
     x, y = place.x, place.y
     parts = [
         (
-            f'<g><title>{escape(box.id)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{_BOX_WIDTH}"'
+            f'<g><title>{_escaped(box.id)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{_BOX_WIDTH}"'
             f' height="{place.height}" rx="6" fill="{fill}" stroke="{border}" stroke-width="1.4"/>'
         ),
         (
             f'<text x="{x + _PAD:.1f}" y="{y + _PAD + 10:.1f}" font-size="11" font-weight="700" fill="{border}">'
-            f"{escape(box.kind or 'more')}</text>"
+            f"{_escaped(box.kind or 'more', _LETTERS)}</text>"
         ),
     ]
     last = len(place.lines) - 1
     for index, line in enumerate(place.lines):
         colour = "#c62828" if box.warn and index == last else "#263238"
         at = y + _PAD + 10 + _LINE * (index + 1)
-        parts.append(f'<text x="{x + _PAD:.1f}" y="{at:.1f}" font-size="11" fill="{colour}">{escape(line)}</text>')
+        parts.append(f'<text x="{x + _PAD:.1f}" y="{at:.1f}" font-size="11" fill="{colour}">{_escaped(line)}</text>')
     return "".join(parts) + "</g>"

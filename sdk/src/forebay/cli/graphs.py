@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from forebay.cli.output import plain_table
+from forebay.runtime.escaping import mermaid_text, shortened
 
 EPISODES_DRAWN = 6
 STYLES = {
@@ -30,6 +31,7 @@ STYLES = {
 """Fill and border of each kind."""
 UNKNOWN = ("#ffebee", "#c62828")
 _PLAIN = ("#f5f5f5", "#757575")
+_LONGEST_LABEL = 300
 
 
 @dataclass(slots=True)
@@ -114,26 +116,28 @@ def _bundle(node: Mapping[str, Any], episodes: list[Mapping[str, Any]]) -> dict[
 def mermaid(graph: Graph) -> str:
     """A Mermaid flowchart, top to bottom."""
     names = {name: f"n{index}" for index, name in enumerate(graph.boxes)}
+    styles = {name: _style(box) for name, box in graph.boxes.items()}
     lines = ["flowchart TB"]
     for name, box in graph.boxes.items():
         warn = f"<br/>{_quoted(box.warn)}" if box.warn else ""
         lines.append(f'  {names[name]}["<b>{_quoted(box.kind)}</b><br/>{_quoted(box.title)}{warn}"]')
     for (first, second), relation in graph.arrows.items():
-        label = f"|{_quoted(relation)}|" if relation else ""
+        label = f'|"{_quoted(relation)}"|' if relation else ""
         lines.append(f"  {names[first]} -->{label} {names[second]}")
-    for kind in sorted({box.kind if not box.warn else "warn" for box in graph.boxes.values()}):
-        fill, border = UNKNOWN if kind == "warn" else STYLES.get(kind, _PLAIN)
-        members = [names[box.id] for box in graph.boxes.values() if (box.kind if not box.warn else "warn") == kind]
-        style = kind or "other"
+    for style in sorted(set(styles.values())):
+        fill, border = UNKNOWN if style == "warn" else STYLES.get(style, _PLAIN)
+        members = [names[name] for name in graph.boxes if styles[name] == style]
         lines.append(f"  classDef {style} fill:{fill},stroke:{border},color:#212121")
         lines.append(f"  class {','.join(members)} {style}")
     return "\n".join(lines) + "\n"
 
 
+def _style(box: Box) -> str:
+    return "warn" if box.warn else box.kind if box.kind in STYLES else "other"
+
+
 def _quoted(text: str) -> str:
-    """Mermaid takes entities with # for what its grammar would read."""
-    table = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "|": "#124;", "`": "#96;", "\n": " "}
-    return "".join(table.get(letter, letter) for letter in text)
+    return mermaid_text(shortened(text, _LONGEST_LABEL))
 
 
 def table_of(tree: Mapping[str, Any], below: str) -> Table:

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from rich.markup import escape
 
-from forebay.cli.output import console, errors, print_json
+from forebay.cli.output import console, errors, print_document, print_json
 from forebay.cli.place import person
 
 GROUP = "forebay.submit"
@@ -24,11 +24,9 @@ _PROJECT = "default"
 
 def show_schema() -> None:
     """Print the JSON schema of a job file."""
-    import json  # noqa: PLC0415 only here
-
     from forebay.contracts.job_file import job_file_schema  # noqa: PLC0415
 
-    print(json.dumps(job_file_schema(), indent=2, ensure_ascii=False))
+    print_json(job_file_schema(), indent=2)
 
 
 def offline_answer(
@@ -74,7 +72,7 @@ def _show(found: Mapping[str, Any], *, render: bool) -> None:
         err.print(f"[yellow]![/] {escape(warning)}", highlight=False)
     if render:
         for item in found["objects"]:
-            print(_yaml(item), end="")
+            print_document(_yaml(item))
     elif found["ok"]:
         console().print("[green]✓[/] nothing is wrong with it")
 
@@ -87,4 +85,4 @@ def _yaml(item: Mapping[str, Any]) -> str:
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 the library's signature
             return True
 
-    return "---\n" + yaml.dump(item, Dumper=Plain, sort_keys=False, allow_unicode=True, width=120)
+    return "---\n" + yaml.dump(item, Dumper=Plain, sort_keys=False, allow_unicode=False, width=120)

@@ -73,7 +73,9 @@ def submit(  # noqa: PLR0917 typer passes arguments by name
     result = place.ask(BRIDGE, "submit", args, request_id=uuid.uuid4().hex)
     if not as_json:
         how = "is the same job, which is under way" if result.get("adopted") else "submitted"
-        console().print(f"[bold]{result['job']}[/] {how}; see why it waits with: forebay why {result['job']}")
+        console().print(
+            f"[bold]{escape(result['job'])}[/] {how}; see why it waits with: forebay why {escape(result['job'])}"
+        )
         for warning in result.get("warnings", ()):
             errors().print(f"[yellow]![/] {escape(warning)}")
     if not wait:
@@ -161,7 +163,7 @@ def jobs(project: Project = None, as_json: AsJson = False) -> None:
     table = plain_table("job", "state", "waits for", "attempts", "age", "cause")
     for one in found:
         table.add_row(
-            one["job"], coloured(one["state"]), one["queued_for"] or "-", str(one["attempts"]),
+            escape(one["job"]), coloured(one["state"]), escape(one["queued_for"] or "-"), str(one["attempts"]),
             ago(one["submitted_at"]), escape(one["message"]),
         )  # fmt: skip
     console().print(table if found else f"project {place.project} has no job yet; forebay submit JOB.yaml")
@@ -183,14 +185,16 @@ def job(
         print_json(found)
         return
     out = console()
-    out.print(f"[bold]{found['job']}[/] {coloured(found['state'])} submitted by {escape(found['submitted_by'])}")
+    out.print(
+        f"[bold]{escape(found['job'])}[/] {coloured(found['state'])} submitted by {escape(found['submitted_by'])}"
+    )
     for one in found["inputs"]:
         out.print(f"  input {escape(one['logical'])} = v{one['number']}")
     _show_attempts(found["attempt_list"])
     table = plain_table("time", "event", "attempt", "what")
     for one in found["history"]:
         text = one.get("message") or one.get("reason") or ""
-        table.add_row(moment(one["at"]), one["event"], str(one.get("attempt") or "-"), escape(text))
+        table.add_row(moment(one["at"]), escape(one["event"]), str(one.get("attempt") or "-"), escape(text))
     out.print(table)
 
 
@@ -210,13 +214,17 @@ def why(
     table = plain_table("condition", "status", "reason", "what", "since")
     for one in found["conditions"]:
         table.add_row(
-            one["type"], coloured(one["status"]), one["reason"], escape(one["message"]), moment(one.get("since"))
+            escape(one["type"]),
+            coloured(one["status"]),
+            escape(one["reason"]),
+            escape(one["message"]),
+            moment(one.get("since")),
         )
     out.print(table)
     _show_attempts(found["attempts"])
     waited = ", ".join(f"{layer} {seconds(count)}" for layer, count in found["waited_seconds"].items() if count >= 0.1)
     if waited:
-        out.print(f"time spent: {waited}")
+        out.print(f"time spent: {escape(waited)}")
     for one in found.get("unseen", ()):
         out.print(f"not seen: {escape(one['object'])} is {escape(one['message'])}")
 
@@ -254,4 +262,4 @@ def cancel(
         print_json(result)
     else:
         was = "was cancelled before" if result.get("already") else "cancelled"
-        console().print(f"{result['job']} {was}")
+        console().print(f"{escape(result['job'])} {was}")

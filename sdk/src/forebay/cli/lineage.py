@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from forebay.cli.output import AsJson, Project, console, print_json
+from forebay.cli.output import AsJson, Project, console, print_document, print_json
 from forebay.cli.place import find_place
 
 Id = Annotated[
@@ -79,7 +79,7 @@ def impact(
     counts = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in found["counts"].items())
     out.print(f"reached: {counts or 'nothing'}")
     for one in found.get("live") or ():
-        out.print(f"[bold]live now:[/] {escape(one['model'])}@{one['channel']} names v{one['number']}")
+        out.print(f"[bold]live now:[/] {escape(one['model'])}@{escape(one['channel'])} names v{one['number']}")
     show_completeness(out, found)
 
 
@@ -109,7 +109,7 @@ def _drawn(found: Mapping[str, Any], below: str, *, mermaid: bool, svg: Path | N
         from forebay.cli.graphs import graph_of  # noqa: PLC0415
         from forebay.cli.graphs import mermaid as text_of  # noqa: PLC0415
 
-        print(text_of(graph_of(found["tree"], below)), end="")
+        print_document(text_of(graph_of(found["tree"], below)))
     elif as_json:
         print_json(found)
     return mermaid or as_json

@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 the answer is no, 2 wrong use, 3 something it needs is not
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -17,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from forebay.cli.catalogue import PROVIDERS, Provider, installed
+from forebay.runtime.terminal import console, print_json, print_line
 
 NO, WRONG_USE, UNREACHABLE = 1, 2, 3
 _HELP = """Robot-learning data, ready before the GPUs start.
@@ -78,7 +78,8 @@ class Commands(TyperGroup):
                 found |= _registered(point.load())
             except Exception as error:  # noqa: BLE001 a stranger's package must not take the whole command line down
                 self._broken[name] = f"{type(error).__name__}: {error}"
-                print(f"forebay: commands of {point.value} are not available ({self._broken[name]})", file=sys.stderr)
+                why = f"forebay: commands of {point.value} are not available ({self._broken[name]})"
+                print_line(why, stderr=True)
         return found
 
 
@@ -122,7 +123,7 @@ def _explain(error: Exception, *, as_json: bool) -> int:
     if as_json:
         details = getattr(error, "details", None) or {}
         body = {"code": code, "message": message, "next_action": next_action, "details": details}
-        print(json.dumps({"ok": False, "error": body}, default=str))
+        print_json({"ok": False, "error": body})
     elif message:  # empty when the help was printed instead of an answer
         _show(message, next_action)
     return exit_code
@@ -157,13 +158,12 @@ def _judge(error: Exception) -> tuple[str, int, str]:
 
 
 def _show(message: str, next_action: str) -> None:
-    from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
 
-    console = Console(stderr=True, soft_wrap=True)
-    console.print(f"[bold red]✗[/] {escape(message)}")
+    err = console(stderr=True)
+    err.print(f"[bold red]✗[/] {escape(message)}")
     if next_action:
-        console.print(f"  [dim]next:[/] {escape(next_action)}")
+        err.print(f"  [dim]next:[/] {escape(next_action)}")
 
 
 def main() -> None:

@@ -51,8 +51,8 @@ def register_model(
         return
     was = "is registered already" if result["already"] else "registered"
     console().print(
-        f"[bold]{escape(result['model'])}@v{result['number']}[/] {was}: step {result['step']} of {result['job']},"
-        f" artefact {result['artefact_sha256'][:12]}"
+        f"[bold]{escape(result['model'])}@v{result['number']}[/] {was}: step {result['step']} of {escape(result['job'])},"
+        f" artefact {escape(result['artefact_sha256'][:12])}"
     )
 
 
@@ -151,7 +151,8 @@ def policy(
     table = plain_table("model", "channel", "rules", "by", "reason")
     for one in found:
         rules = "; ".join(f"{rule['metric']} {rule['words']}" for rule in one["rules"]) or "none"
-        table.add_row(one["model"] or "every model", one["channel"], escape(rules), one["by"], escape(one["reason"]))
+        cells = (one["model"] or "every model", one["channel"], rules, one["by"], one["reason"])
+        table.add_row(*(escape(cell) for cell in cells))
     console().print(
         table if found else "no channel asks for anything; forebay model policy --channel production --set FILE"
     )
@@ -172,7 +173,8 @@ def list_models(project: Project = None, as_json: AsJson = False) -> None:
     table = plain_table("model", "latest", "job", "step", "channels")
     for one in found:
         channels = ", ".join(f"{name}→v{number}" for name, number in one["channels"].items()) or "-"
-        table.add_row(one["model"], f"v{one['latest']}", str(one["job"]), str(one["step"]), channels)
+        cells = (one["model"], f"v{one['latest']}", str(one["job"]), str(one["step"]), channels)
+        table.add_row(*(escape(cell) for cell in cells))
     console().print(
         table if found else f"project {place.project} has no model yet; forebay model register NAME --job JOB"
     )

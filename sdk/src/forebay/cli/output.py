@@ -1,23 +1,26 @@
 """What all commands print alike: JSON or text, sizes, times, states.
 
-Rich colours a terminal and prints plain text into a pipe.
+Everything is written by `forebay.runtime.terminal`, where text from outside is made safe.
 """
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+
+from forebay.runtime.terminal import Terminal, console, plain_table, print_document, print_json, print_line
+
+__all__ = [
+    "AsJson", "Project", "Terminal", "ago", "coloured", "console", "errors", "moment", "plain_table", "print_document",
+    "print_json", "print_line", "seconds", "size",
+]  # fmt: skip
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Project = Annotated[str | None, typer.Option("--project", "-p", help="The project; default: the first one here.")]
 
-_PIPE_WIDTH = 150
 _COLOURS = {
     "SUCCEEDED": "green", "RUNNING": "cyan", "QUEUED": "yellow", "CREATED": "yellow", "FAILED": "red",
     "CANCELLED": "magenta", "True": "green", "False": "red", "Unknown": "yellow", "ACCEPTED": "green",
@@ -25,21 +28,9 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def console() -> Console:
-    """Text for people, on standard output; a pipe has no width of its own and gets a wide one."""
-    made = Console(soft_wrap=True)
-    if not made.is_terminal:
-        made.width = max(made.width, _PIPE_WIDTH)
-    return made
-
-
-def errors() -> Console:
+def errors() -> Terminal:
     """Progress and side remarks, on standard error."""
-    return Console(stderr=True, soft_wrap=True)
-
-
-def print_json(value: Any) -> None:
-    print(json.dumps(value, default=str, ensure_ascii=False))
+    return console(stderr=True)
 
 
 def coloured(state: str | None) -> str:
@@ -47,10 +38,6 @@ def coloured(state: str | None) -> str:
     text = escape(str(state or "-"))
     colour = _COLOURS.get(str(state))
     return f"[{colour}]{text}[/]" if colour else text
-
-
-def plain_table(*headers: str) -> Table:
-    return Table(*headers, box=None, pad_edge=False, show_edge=False, header_style="bold")
 
 
 def size(count: float | None) -> str:

@@ -7,6 +7,8 @@ import logging
 
 import typer
 
+from forebay.runtime.log_lines import log_to_stderr
+
 _EPILOG = "Example, in a pod's init container: forebay pod prepare"
 
 
@@ -24,7 +26,7 @@ def prepare() -> None:
     from forebay.sdk.pod_checks import CHECKS_BROKE  # noqa: PLC0415
     from forebay.sdk.settings import pod_settings  # noqa: PLC0415
 
-    logging.basicConfig(level=logging.INFO, format="forebay: %(message)s")
+    log_to_stderr(logging.INFO, "forebay: %(message)s")
     try:
         code = asyncio.run(run(pod_settings()))
     except Exception:
@@ -38,5 +40,5 @@ def watch() -> None:
     from forebay.sdk.pod import watch as run  # noqa: PLC0415 help must not pay for it
     from forebay.sdk.settings import pod_settings  # noqa: PLC0415
 
-    logging.basicConfig(level=logging.INFO, format="forebay: %(message)s")
+    log_to_stderr(logging.INFO, "forebay: %(message)s")
     raise typer.Exit(asyncio.run(run(pod_settings())))

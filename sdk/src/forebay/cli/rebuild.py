@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from forebay.cli.output import AsJson, Project, console, errors, print_json, seconds
@@ -48,11 +49,13 @@ def rebuild(
         print_json(result)
     else:
         verdict = "[green]equal[/]" if result["equal"] else "[bold red]different[/]"
-        console().print(
+        out = console()
+        out.print(
             f"{service} at {result['position']}: {verdict}; {result['events']} messages in"
-            f" {seconds(result['seconds'])} ({result['events_per_second']:,.0f}/s), {result['documents']} documents\n"
-            f"  rebuilt {result['rebuilt_digest']}\n  live    {result['live_digest']}"
+            f" {seconds(result['seconds'])} ({result['events_per_second']:,.0f}/s), {result['documents']} documents"
         )
+        out.print(f"  rebuilt {escape(result['rebuilt_digest'])}")
+        out.print(f"  live    {escape(result['live_digest'])}")
     if not result["equal"]:
         raise typer.Exit(1)
 
@@ -62,12 +65,14 @@ def _show_swap(result: dict[str, Any], *, as_json: bool) -> None:
         print_json(result)
     else:
         verdict = "[green]equal[/]" if result["equal"] else "[bold red]different[/], the rebuilt one counts now"
-        console().print(
+        out = console()
+        out.print(
             f"{result['service']} at {result['position']}: {verdict}; {result['events']} messages in"
             f" {seconds(result['seconds'])}, {result['documents']} documents; folding stood still for"
-            f" {seconds(result['stood_still_s'])}, answers for {seconds(result['swap_s'])}\n"
-            f"  rebuilt {result['rebuilt_digest']}\n  before  {result['live_digest']}"
+            f" {seconds(result['stood_still_s'])}, answers for {seconds(result['swap_s'])}"
         )
+        out.print(f"  rebuilt {escape(result['rebuilt_digest'])}")
+        out.print(f"  before  {escape(result['live_digest'])}")
     if not result["equal"]:
         raise typer.Exit(1)
 
@@ -75,7 +80,7 @@ def _show_swap(result: dict[str, Any], *, as_json: bool) -> None:
 async def _swap(place: Place, service: str) -> dict[str, Any]:
     from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     async with place.client() as client:
         with Progress(*columns, console=errors(), transient=True) as bar:
             task = bar.add_task("folding")

@@ -75,8 +75,8 @@ def _show(result: dict[str, Any]) -> None:
         out.print(f"registered [bold]{name}@v{result['version']}[/]: the data stays at {uri}")
         return
     if result["state"] != "FAILED":
-        out.print(f"{result['registration']} is {coloured(result['state'])}; see: forebay dataset show {name}")
+        out.print(f"{escape(result['registration'])} is {coloured(result['state'])}; see: forebay dataset show {name}")
         return
     out.print(f"not registered: {escape(result['message'] or '')}")
     for finding in result["findings"][:_SHOWN]:
-        out.print(f"  {finding['rule']} {finding['severity']}: {escape(str(finding['message']))}")
+        out.print(f"  {escape(finding['rule'])} {escape(finding['severity'])}: {escape(str(finding['message']))}")

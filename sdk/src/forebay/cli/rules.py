@@ -50,7 +50,7 @@ def waive(
         return
     out = console()
     whom = f"{len(result['episodes'])} episodes" if result["episodes"] else "every episode"
-    out.print(f"{result['rule']} is waived on {whom} of {escape(result['dataset'])} by {escape(result['by'])}")
+    out.print(f"{escape(result['rule'])} is waived on {whom} of {escape(result['dataset'])} by {escape(result['by'])}")
     out.print(f"  accepted now: {_named(result['accepted'])}")
     if result["still_held"]:
         out.print(f"  still held by other rules: {_named(result['still_held'])}")

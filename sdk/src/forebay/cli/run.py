@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from forebay.runtime.log_lines import log_to_stderr
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -32,5 +34,5 @@ def run(
     if not inside_job():
         msg = "`forebay run` stands beside a training command inside a job, and this is not inside a job"
         raise OutsideJobError(msg, "describe the command in a job file and start it with: forebay submit JOB.yaml")
-    logging.basicConfig(level=logging.INFO, format="forebay: %(message)s")
+    log_to_stderr(logging.INFO, "forebay: %(message)s")
     raise typer.Exit(asyncio.run(run_agent(job_settings(), command, environment())))

@@ -55,7 +55,9 @@ def warm(
     asked = place.ask(CACHE, "warm", args, request_id=uuid.uuid4().hex)
     if not as_json:
         how = "is asked for already" if asked["joined"] else "is being warmed"
-        console().print(f"{asked['name']}@v{asked['number']} {how}; request [bold]{asked['request']}[/]")
+        console().print(
+            f"{escape(asked['name'])}@v{asked['number']} {how}; request [bold]{escape(asked['request'])}[/]"
+        )
     if not wait:
         if as_json:
             print_json(asked)
@@ -91,18 +93,18 @@ def _cancel(place: Place, request: str, reason: str | None, *, as_json: bool) ->
     if as_json:
         print_json(result)
     elif result["already"]:
-        console().print(f"{request} has ended before: {result['state']}")
+        console().print(f"{escape(request)} has ended before: {escape(result['state'])}")
     else:
-        console().print(f"{request} is taken back; warming stops unless a job needs it")
+        console().print(f"{escape(request)} is taken back; warming stops unless a job needs it")
 
 
 def _interrupted(place: Place, request: str, *, cancel: bool) -> None:
     """Say what becomes of the warm-up."""
     if cancel:
         place.ask(CACHE, "warm-cancel", {"request": request, "reason": "interrupted"}, request_id=uuid.uuid4().hex)
-        errors().print(f"{request} is taken back; warming stops unless a job needs it")
+        errors().print(f"{escape(request)} is taken back; warming stops unless a job needs it")
     else:
-        errors().print(f"the warm-up goes on without you; stop it with: forebay warm --cancel {request}")
+        errors().print(f"the warm-up goes on without you; stop it with: forebay warm --cancel {escape(request)}")
 
 
 def _sentence(plan: Mapping[str, Any]) -> str:
@@ -148,7 +150,7 @@ class _Bar:
 
     def __init__(self, *, quiet: bool) -> None:
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TextColumn("{task.fields[more]}"),
+            TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TextColumn("{task.fields[more]}", markup=False),
             console=errors(), disable=quiet or not sys.stderr.isatty(),
         )  # fmt: skip
         self._task: TaskID | None = None
@@ -174,7 +176,7 @@ class _Bar:
         text = plan["message"] or ""
         if text and text != self._said and not self._quiet:
             self._said = text
-            errors().print(f"{plan['state']}: {escape(text)}")
+            errors().print(f"{escape(plan['state'])}: {escape(text)}")
 
     def progress(self, _subject: str, told: Mapping[str, Any]) -> None:
         """Live progress of any plan; only ours is shown."""

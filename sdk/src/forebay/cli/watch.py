@@ -122,7 +122,7 @@ class _View:
         text = ", ".join(f"{name} {_short(value)}" for name, value in payload.items())
         if self._progress.get(subject) != text:
             self._progress[subject] = text
-            self._console.print(f"[dim]         … {service} {key}: {escape(text)}[/]")
+            self._console.print(f"[dim]         … {escape(f'{service} {key}: {text}')}[/]")
 
     def note(self, text: str) -> None:
         if self._as_json:

@@ -91,6 +91,15 @@ class Finding(Value):
     found: str | None = None
 
 
+class EpisodeContent(Value):
+    """What the files hold of one episode."""
+
+    tasks: tuple[str, ...] = ()
+    rows: RowWindow
+    videos: tuple[TimeWindow, ...] = ()
+    robot: str | None = None
+
+
 class EpisodeAccepted(EventBody):
     """The episode may enter a dataset version."""
 
@@ -105,6 +114,8 @@ class EpisodeAccepted(EventBody):
     warnings: tuple[Finding, ...] = ()
     sha256: str | None = None
     """Digest of the episode's rows, so that the same recording is recognised again."""
+    as_read: EpisodeContent | None = None
+    """What the files hold, when the collector claimed something else in EpisodeUploaded; it counts instead."""
 
 
 class EpisodeHeld(EventBody):
@@ -121,6 +132,8 @@ class EpisodeHeld(EventBody):
     tasks: tuple[str, ...] | None = None
     """As EpisodeAccepted has them, for when it is accepted after all; so the digest of its rows."""
     sha256: str | None = None
+    as_read: EpisodeContent | None = None
+    """As EpisodeAccepted has it."""
 
 
 class EpisodeRejected(EventBody):
@@ -135,6 +148,8 @@ class EpisodeRejected(EventBody):
     rules_version: str
     findings: tuple[Finding, ...]
     report: FileRef | None = None
+    as_read: EpisodeContent | None = None
+    """As EpisodeAccepted has it."""
 
 
 class EpisodeWithdrawn(EventBody):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import time
@@ -28,6 +27,7 @@ from forebay.local.identities import check_projects, known_projects
 from forebay.local.log_room import LogRoom, look
 from forebay.local.settings import LocalSettings, load
 from forebay.runtime.disk_room import DiskRoom
+from forebay.runtime.terminal import console, print_json, print_line
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Projects = Annotated[list[str] | None, typer.Option("--project", "-p", help="A project to make keys for; repeatable.")]
@@ -73,10 +73,12 @@ def up(
     with _following(console) as seen:
         record = launch.wait_until_ready(home, supervisor, within=timeout, seen=seen)
     if as_json:
-        print(json.dumps(record.to_json()))
+        print_json(record.to_json())
         return
-    console.print(f"[bold green]up[/] in {time.monotonic() - began:.1f} s · bus {record.nats_url} · home {home.root}")
-    console.print(f"projects {', '.join(record.projects)} · pool {record.pool_kind} at {record.pool_dir}")
+    console.print(
+        f"[bold green]up[/] in {time.monotonic() - began:.1f} s · bus {escape(record.nats_url)} · home {escape(str(home.root))}"
+    )
+    console.print(f"projects {', '.join(record.projects)} · pool {record.pool_kind} at {escape(record.pool_dir)}")
     console.print(f"bus: {acknowledged(home)}")
     if record.pool_note:
         console.print(f"[yellow]pool: {escape(record.pool_note)}[/]")
@@ -90,11 +92,11 @@ def down(as_json: Json = False) -> None:
     with _following(console, arrivals=False) as seen:
         cleared = launch.stop(home, seen=seen)
     if as_json:
-        print(json.dumps(asdict(cleared)))
+        print_json(asdict(cleared))
     elif cleared:
         console.print(f"[bold]down[/] · ended {escape(str(cleared))}")
     else:
-        console.print(f"nothing runs in {home.root}")
+        console.print(f"nothing runs in {escape(str(home.root))}")
 
 
 def status(as_json: Json = False) -> None:
@@ -108,25 +110,24 @@ def status(as_json: Json = False) -> None:
     healthy = alive and parts_are_fine and not problems(rooms)
     if as_json:
         shown: dict[str, Any] = record.to_json() if record else {}
-        print(
-            json.dumps(
-                {
-                    "home": str(home.root),
-                    "running": alive,
-                    "healthy": healthy,
-                    "log": asdict(room) if room else None,
-                    "disks": [disk_in_json(one) for one in rooms],
-                    "acknowledged": acknowledged(home),
-                    **shown,
-                }
-            )
+        print_json(
+            {
+                "home": str(home.root),
+                "running": alive,
+                "healthy": healthy,
+                "log": asdict(room) if room else None,
+                "disks": [disk_in_json(one) for one in rooms],
+                "acknowledged": acknowledged(home),
+                **shown,
+            }
         )
     elif record is None or not alive:
         why = f": {record.message}" if record and record.phase == "failed" else ""
-        print(f"nothing runs in {home.root}{why}\nstart it with: forebay up")
+        print_line(f"nothing runs in {home.root}{why}")
+        print_line("start it with: forebay up")
     else:
         _show(record, room, acknowledged(home))
-        _show_disks(Console(highlight=False, soft_wrap=True), rooms)
+        _show_disks(_console(False), rooms)
     if not healthy:
         raise typer.Exit(1)
 
@@ -152,11 +153,11 @@ def bus_init(project: Projects = None, as_json: Json = False) -> None:
             supervisor.send_signal(signal.SIGHUP)
         reloaded = True
     if as_json:
-        print(json.dumps({**asdict(made), "config": str(home.nats_config), "reloaded": reloaded}))
+        print_json({**asdict(made), "config": str(home.nats_config), "reloaded": reloaded})
         return
-    print(f"{len(made.new_identities)} new keys in {home.keys}, configuration in {home.nats_config}")
+    print_line(f"{len(made.new_identities)} new keys in {home.keys}, configuration in {home.nats_config}")
     if reloaded:
-        print("the running server has taken it in")
+        print_line("the running server has taken it in")
 
 
 def bus_apply(
@@ -172,12 +173,12 @@ def bus_apply(
         raise StartError(msg, "start one with: forebay up, or name it with --url")
     done = asyncio.run(Bus(home, settings).apply(url or (record.nats_url if record else ""), update=update))
     if as_json:
-        print(json.dumps([asdict(item) for item in done]))
+        print_json([asdict(item) for item in done])
     else:
         for item in done:
-            print(f"{item.action:10} {item.name}")
+            print_line(f"{item.action:10} {item.name}")
             for line in item.differences:
-                print(f"           {line}")
+                print_line(f"           {line}")
     if any(item.action == "differs" for item in done):
         msg = "the bus is not as contracts say"
         raise LocalError(msg, "change it with: forebay bus apply --update", code="differs")
@@ -189,7 +190,7 @@ def _place() -> tuple[Home, LocalSettings]:
 
 
 def _console(as_json: bool) -> Console:
-    return Console(stderr=as_json, highlight=False)
+    return console(stderr=as_json, wrap=True, highlight=False)
 
 
 @contextlib.contextmanager
@@ -221,13 +222,13 @@ def _fine(child: ChildRecord) -> bool:
 
 def _show_disks(console: Console, rooms: list[DiskRoom]) -> None:
     for sentence in problems(rooms):
-        console.print(f"[bold red]✗ {escape(sentence)}; new uploads and jobs are refused until then[/]")
+        console.print(f"[bold red]✗ {escape(sentence)}; new uploads and jobs are refused until then[/]", soft_wrap=True)
     for sentence in warnings(rooms):
-        console.print(f"[bold yellow]{escape(sentence)}[/]")
+        console.print(f"[bold yellow]{escape(sentence)}[/]", soft_wrap=True)
 
 
 def _show(record: Record, room: LogRoom | None, acknowledged_means: str) -> None:
-    console = Console(highlight=False)
+    console = _console(False)
     table = Table(box=None, pad_edge=False)
     for column in ("", "part", "state", "pid", "up", "restarts", ""):
         table.add_column(column)
@@ -243,15 +244,16 @@ def _show(record: Record, room: LogRoom | None, acknowledged_means: str) -> None
             str(child.restarts),
             escape(child.note),
         )
-    console.print(f"{record.phase} · bus {record.nats_url} · projects {', '.join(record.projects)}")
+    console.print(f"{record.phase} · bus {escape(record.nats_url)} · projects {', '.join(record.projects)}")
     console.print(f"bus: {acknowledged_means}")
     console.print(
-        f"pool {record.pool_kind} at {record.pool_dir}" + (f" · {escape(record.pool_note)}" if record.pool_note else "")
+        f"pool {record.pool_kind} at {escape(record.pool_dir)}"
+        + (f" · {escape(record.pool_note)}" if record.pool_note else "")
     )
     console.print(table)
     for child in record.children:
         for problem in child.problems:
             console.print(f"[bold red]✗ {child.name}: {escape(problem)}[/]", soft_wrap=True)
-    console.print(f"log {room or 'does not answer'}")
+    console.print(f"log {escape(str(room or 'does not answer'))}")
     if room and room.warning:
-        console.print(f"[bold yellow]{room.warning}[/]")
+        console.print(f"[bold yellow]{escape(room.warning)}[/]")

@@ -34,7 +34,9 @@ from forebay.local.home import Home, Record, free_port, process_id, read_record,
 from forebay.local.privacy import make_private, tighten_pool
 from forebay.local.settings import LocalSettings, load
 from forebay.runtime.errors import Refused, RuntimeFailure, SettingsError
+from forebay.runtime.log_lines import log_to_stderr
 from forebay.runtime.settings import environment
+from forebay.runtime.terminal import print_line
 
 _log = logging.getLogger("forebay.local.supervisor")
 NATS = "nats-server"
@@ -298,7 +300,7 @@ def main() -> None:
     parser.add_argument("--project", action="append", default=[])
     parser.add_argument("--no-juicefs", action="store_true")
     given = parser.parse_args()
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    log_to_stderr("INFO", "%(asctime)s %(levelname)s %(message)s")
     try:
         settings = load().model_copy(update={"home": given.home})
         home = Home(settings.home)
@@ -307,7 +309,7 @@ def main() -> None:
         make_private(home, settings.umask_bits)
         held = lock(home)
         if held is None:
-            sys.stderr.write(f"another supervisor holds {home.root}\n")
+            print_line(f"another supervisor holds {home.root}", stderr=True)
             sys.exit(1)
         with held:
             asyncio.run(_run(settings, given.project, juicefs=not given.no_juicefs))

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 from forebay.runtime.errors import Refused, Unreachable
+from forebay.runtime.terminal import print_line
 from forebay.testcluster import build, launch, machine, settings
 from forebay.testcluster.errors import ClusterError
 from forebay.testcluster.work_folder import NODE_GRACE_S, WorkFolder
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 a command line
+    print_line(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -105,14 +106,20 @@ def _status(folder: WorkFolder, *, as_json: bool) -> int:
     return int(record is None)
 
 
+def _tell(error: Refused | Unreachable) -> None:
+    print_line(error.message, stderr=True)
+    if error.next_action:
+        print_line(error.next_action, stderr=True)
+
+
 def main() -> int:
     try:
         return _run(_parser().parse_args())
     except Refused as refused:
-        print(f"{refused.message}\n{refused.next_action}".rstrip(), file=sys.stderr)  # noqa: T201 a command line
+        _tell(refused)
         return 1
     except Unreachable as failed:
-        print(f"{failed.message}\n{failed.next_action}".rstrip(), file=sys.stderr)  # noqa: T201 a command line
+        _tell(failed)
         return 3
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from forebay.runtime.terminal import print_line
 from forebay.testcluster import build, kueue, launch, namespace
 from forebay.testcluster.api import Api
 from forebay.testcluster.launch import Say
@@ -19,7 +19,7 @@ _POLL_S = 0.1
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    print_line(text, stderr=True)
 
 
 @dataclass(frozen=True, slots=True)

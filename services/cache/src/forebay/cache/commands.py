@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
-from rich.console import Console
 
 from forebay.cache.domain.plan import ReadPlan, plan_from_json
 from forebay.cache.domain.plan_difference import Difference, difference
 from forebay.cache.domain.warm_list import read_list
 from forebay.cache.plan_output import plan_as_json, show_plan, warm_lines
+from forebay.runtime.escaping import visible
+from forebay.runtime.terminal import console, print_json, print_line
 
 if TYPE_CHECKING:
     from forebay.cache.adapters.origin import Origin
@@ -104,16 +105,18 @@ def _absolute(folder: str) -> str:
 
 def _print(found: ReadPlan, compared: Difference | None, *, as_json: bool, juicefs: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(plan_as_json(found, compared), separators=(",", ":")))
+        print_json(plan_as_json(found, compared))
     elif juicefs:
         try:
             lines = warm_lines(found.root, found.files if compared is None else compared.new_files)
         except ValueError as error:
             _stop(1, str(error))
+        if odd := [line for line in lines if visible(line) != line]:
+            _stop(1, f"{odd[0]!r} cannot be printed as it is; rename the file")
         for line in lines:
-            typer.echo(line)
+            print_line(line)
     else:
-        show_plan(found, compared, Console())
+        show_plan(found, compared, console(wrap=True))
 
 
 def _older(since: str, place: Place, request: dict[str, Any]) -> ReadPlan:
@@ -137,12 +140,12 @@ def _check_list(path: Path, *, as_json: bool) -> None:
     if as_json:
         lines = [{"path": line.path, "bytes": line.bytes, "ranges": line.ranges} for line in good]
         told = {"lines": lines, "bad_lines": [{"line": one.number, "reason": one.reason} for one in bad]}
-        typer.echo(json.dumps(told, separators=(",", ":")))
+        print_json(told)
     else:
         for line in good:
-            typer.echo(f"{line.path}: {'whole' if line.bytes is None else f'{line.bytes:,} bytes'}")
+            print_line(f"{line.path}: {'whole' if line.bytes is None else f'{line.bytes:,} bytes'}")
     for one in bad:
-        typer.echo(f"{path}, line {one.number}: {one.reason}", err=True)
+        print_line(f"{path}, line {one.number}: {one.reason}", stderr=True)
     if bad:
         _stop(
             1,
@@ -231,5 +234,5 @@ async def _version(name: str, project: str | None, settings: AskSettings) -> dic
 
 
 def _stop(code: int, message: str) -> NoReturn:
-    typer.echo(message, err=True)
+    print_line(message, stderr=True)
     raise typer.Exit(code)

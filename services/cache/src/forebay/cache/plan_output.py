@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from forebay.cache.domain.plan import DEFAULT_BLOCK_BYTES, PlannedFile, ReadPlan
@@ -40,7 +41,7 @@ def _is_absolute(path: str) -> bool:
 
 def show_plan(found: ReadPlan, compared: Difference | None, console: Console) -> None:
     """One line per file with the share that is needed, the largest first, and the sum."""
-    table = Table(title=found.root, title_justify="left")
+    table = Table(title=escape(found.root), title_justify="left")
     table.add_column("file", overflow="fold")
     for heading in ("planned", "of", "share", "ranges"):
         table.add_column(heading, justify="right")
@@ -48,7 +49,7 @@ def show_plan(found: ReadPlan, compared: Difference | None, console: Console) ->
     for file in largest[:_SHOWN_FILES]:
         ranges = "whole" if file.ranges is None else str(len(file.ranges))
         share = show_share(file.planned_bytes, file.size)
-        table.add_row(file.path, show_bytes(file.planned_bytes), show_bytes(file.size), share, ranges)
+        table.add_row(escape(file.path), show_bytes(file.planned_bytes), show_bytes(file.size), share, ranges)
     if len(largest) > _SHOWN_FILES:
         rest = largest[_SHOWN_FILES:]
         planned, size = sum(file.planned_bytes for file in rest), sum(file.size for file in rest)
@@ -64,7 +65,7 @@ def show_plan(found: ReadPlan, compared: Difference | None, console: Console) ->
         highlight=False,
     )
     for note in found.notes:
-        console.print(note, highlight=False)
+        console.print(escape(note), highlight=False)
     if compared is not None:
         console.print(
             f"Beside plan {compared.older_digest[:32]}: {show_bytes(compared.reused_bytes)} are the same, "

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from forebay.ingest import convert_command
 from forebay.ingest.domain.breach import REPORT_TEXT, printable
 from forebay.ingest.domain.rules import RULES, RULES_VERSION
+from forebay.runtime.terminal import Terminal, console, plain_table, print_document, print_json, print_line
 
 if TYPE_CHECKING:
     from forebay.ingest.adapters.dataset_folder import DatasetFolder
@@ -72,9 +70,9 @@ def validate(
     terms = _terms(policy, request)
     report = _inspect(path, endpoint, terms, html)
     if as_json:
-        typer.echo(json.dumps(report.to_json(), ensure_ascii=False, allow_nan=False))
+        print_json(report.to_json())
     else:
-        _show(path, report, Console())
+        _show(path, report, console(wrap=True))
     raise typer.Exit(0 if report.good else 1)
 
 
@@ -121,7 +119,7 @@ def _inspect(
 
     bars: dict[str, TaskID] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
 
         def advance(stage: str, done: int, total: int) -> None:
             if stage not in bars:
@@ -138,34 +136,33 @@ def _inspect(
             message, code = str(error), 2
         except (ObjectStoreError, SourceChangedError) as error:
             message, code = str(error), 3
-    typer.echo(message, err=True)
+    print_line(message, stderr=True)
     raise typer.Exit(code)
 
 
-def _show(path: str, report: Report, console: Console) -> None:
+def _show(path: str, report: Report, out: Terminal) -> None:
     counts: dict[str, Any] = report.to_json()["counts"]
-    console.print(
-        f"[bold]{escape(printable(path))}[/]  {report.format}, {counts['files']} files, {counts['bytes']:,} bytes"
-    )
+    out.print(f"[bold]{escape(path)}[/]  {report.format}, {counts['files']} files, {counts['bytes']:,} bytes")
     groups: dict[tuple[Rule, str], list[Breach]] = {}
     for breach in report.breaches:
         groups.setdefault((breach.rule, breach.severity), []).append(breach)
     for (rule, severity), breaches in groups.items():
         colour = _COLOURS[severity]
-        console.print(f"\n[{colour}]{severity:<8}[/] [bold]{rule.id}[/]  {escape(rule.title)}")
+        out.print()
+        out.print(f"[{colour}]{severity:<8}[/] [bold]{rule.id}[/]  {escape(rule.title)}")
         for breach in breaches[:_SHOWN]:
-            console.print(Padding(Text(printable(breach.message, REPORT_TEXT)), (0, 0, 0, 9)))
+            out.print(Padding(Text(printable(breach.message, REPORT_TEXT)), (0, 0, 0, 9)))
         if len(breaches) > _SHOWN:
-            console.print(f"         … and {len(breaches) - _SHOWN} more; --json prints all of them")
+            out.print(f"         … and {len(breaches) - _SHOWN} more; --json prints all of them")
         if severity in {"error", "hold"}:
-            console.print(Padding(Text(f"→ {rule.fix}", style="dim"), (0, 0, 0, 9)))
+            out.print(Padding(Text(f"→ {rule.fix}", style="dim"), (0, 0, 0, 9)))
     if groups:
-        console.print()
+        out.print()
     good = counts["accepted"]
-    console.print(
+    out.print(
         f"{counts['episodes']} episodes, {counts['frames']:,} frames: {good} accepted, {counts['held']} held, {counts['rejected']} rejected"
     )
-    console.print(_WORDS.get(report.outcome, report.outcome))
+    out.print(_WORDS.get(report.outcome, report.outcome))
 
 
 def list_rules(
@@ -180,16 +177,16 @@ def list_rules(
     if markdown:
         from forebay.ingest.rule_pages import markdown as page  # noqa: PLC0415 most calls print none
 
-        typer.echo(page(), nl=False)
+        print_document(page())
         return
     if as_json:
         keys = ("id", "title", "severity", "question", "why", "fix")
         entries = [{key: getattr(rule, key) for key in keys} for rule in RULES.values()]
-        typer.echo(json.dumps({"version": RULES_VERSION, "rules": entries}, ensure_ascii=False))
+        print_json({"version": RULES_VERSION, "rules": entries})
         return
-    table = Table("rule", "severity", "question", "fix", box=None, pad_edge=False)
+    table = plain_table("rule", "severity", "question", "fix")
     for rule in RULES.values():
         table.add_row(
             rule.id, f"[{_COLOURS[rule.severity]}]{rule.severity}[/]", escape(rule.question), escape(rule.fix)
         )
-    Console().print(table)
+    console(wrap=True).print(table)

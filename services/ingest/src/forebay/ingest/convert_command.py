@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from forebay.ingest.domain.breach import printable
+from forebay.runtime.escaping import shell_word
+from forebay.runtime.terminal import Terminal, console, print_json, print_line
 
 if TYPE_CHECKING:
     from forebay.ingest.offline_conversion import Converted
@@ -56,9 +55,9 @@ def convert(
     except _Stopped as stopped:
         _give_up(stopped.answer, stopped.code, as_json=as_json)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), ensure_ascii=False, allow_nan=False))
+        print_json(found.to_json())
         return
-    _show(found, Console())
+    _show(found, console(wrap=True))
 
 
 class _Stopped(Exception):  # noqa: N818 it carries an answer, and is no error of the program
@@ -69,8 +68,8 @@ class _Stopped(Exception):  # noqa: N818 it carries an answer, and is no error o
 
 def _give_up(answer: dict[str, Any], code: int, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(answer, ensure_ascii=False, allow_nan=False))
-    typer.echo(printable(str(answer["message"]), 2000), err=True)
+        print_json(answer)
+    print_line(str(answer["message"]), stderr=True)
     raise typer.Exit(code)
 
 
@@ -83,7 +82,7 @@ def _convert(source: Path, target: Path, *, partial: bool) -> Converted:
 
     bars: dict[str, TaskID] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
 
         def advance(stage: str, done: int, total: int) -> None:
             if stage not in bars:
@@ -115,11 +114,11 @@ def _not_accepted(error: Any, source: Path) -> _Stopped:
     what = (
         f"episodes {first}{more} are not accepted" if skipped else f"the dataset is not accepted ({', '.join(reasons)})"
     )
-    take = f" --partial takes the other {good} over." if good else ""
+    take = f"; --partial takes the other {good} over" if good else ""
     return _Stopped(
         1,
         outcome="refused",
-        message=f"{source}: {what}, so nothing was written. See why with: forebay validate {source}.{take}",
+        message=f"{source}: {what}, so nothing was written. See why with: forebay validate {shell_word(str(source))}{take}",
         validation=report.outcome,
         rules=reasons,
         source_episodes=len(report.episodes),
@@ -130,14 +129,14 @@ def _not_accepted(error: Any, source: Path) -> _Stopped:
     )
 
 
-def _show(found: Converted, console: Console) -> None:
+def _show(found: Converted, out: Terminal) -> None:
     answer = found.to_json()
-    console.print(
+    out.print(
         f"[green]{answer['outcome']}[/]  {answer['episodes']} episodes, {answer['frames']:,} frames, "
-        f"{answer['videos']} videos, {answer['bytes']:,} bytes -> {escape(printable(answer['root']))}"
+        f"{answer['videos']} videos, {answer['bytes']:,} bytes -> {escape(answer['root'])}"
     )
     for line in answer["skipped"][:_SHOWN]:
-        console.print(f"  left out: episode {line['id']}, {line['outcome']} by {', '.join(line['rules'])}")
+        out.print(f"  left out: episode {line['id']}, {line['outcome']} by {', '.join(line['rules'])}")
     if len(answer["skipped"]) > _SHOWN:
-        console.print(f"  … and {len(answer['skipped']) - _SHOWN} more; --json lists all of them")
-    console.print(f"read back bit by bit; manifest {answer['manifest_sha256'][:12]}")
+        out.print(f"  … and {len(answer['skipped']) - _SHOWN} more; --json lists all of them")
+    out.print(f"read back bit by bit; manifest {answer['manifest_sha256'][:12]}")

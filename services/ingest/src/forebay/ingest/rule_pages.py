@@ -17,6 +17,7 @@ from forebay.ingest.domain import limits
 from forebay.ingest.domain.limits import DEFAULT_LIMITS
 from forebay.ingest.domain.policy import FIXED
 from forebay.ingest.domain.rules import RULES, RULES_VERSION
+from forebay.runtime.terminal import print_line
 
 _HEAD = """# Validation rules
 
@@ -92,7 +93,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if path.is_file() and path.read_text(encoding="utf-8") == markdown():
         return 0
-    sys.stderr.write(f"{path} differs from the rules; run: make generate\n")
+    print_line(f"{path} differs from the rules; run: make generate", stderr=True)
     return 1
 
 

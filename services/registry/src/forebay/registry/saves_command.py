@@ -6,14 +6,13 @@ The command line's group `checkpoint` finds `register` through the entry point g
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+
+from forebay.runtime.terminal import console, plain_table, print_json
 
 if TYPE_CHECKING:
     from forebay.registry.domain.resume import ResumePoint
@@ -48,7 +47,7 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
     found = look_at(folder)
     point = resume_in(found, named=None, compatibility=Compatibility(), steps=None)
     if as_json:
-        typer.echo(json.dumps(_json(found) | {"resume": _point(point)}, ensure_ascii=False))
+        print_json(_json(found) | {"resume": _point(point)})
     else:
         _show(found)
         _show_point(point)
@@ -74,7 +73,7 @@ def resume_point(
     found = look_at(folder)
     point = resume_in(found, named=checkpoint, compatibility=wanted, steps=steps)
     if as_json:
-        typer.echo(json.dumps(_point(point) | _json(found), ensure_ascii=False))
+        print_json(_point(point) | _json(found))
     else:
         _show_point(point)
         _show(found)
@@ -114,8 +113,8 @@ def _point(point: ResumePoint) -> dict[str, Any]:
 
 
 def _show(found: Found) -> None:
-    out = Console(soft_wrap=True)
-    table = Table("step", "checkpoint", "state", "", box=None, pad_edge=False, header_style="bold")
+    out = console()
+    table = plain_table("step", "checkpoint", "state", "")
     for save in found.saves:
         colour = _COLOURS.get(save.state, "red")
         table.add_row(str(save.step), escape(save.name), f"[{colour}]{save.state}[/]", escape("; ".join(save.findings)))
@@ -130,7 +129,7 @@ def _show(found: Found) -> None:
 
 
 def _show_point(point: ResumePoint) -> None:
-    out = Console(soft_wrap=True)
+    out = console()
     for number, reason in enumerate(point.reasons):
         colour = "red" if point.mode == "refused" else "green"
         out.print(f"[{colour}]{escape(reason)}[/]" if number == 0 else f"  {escape(reason)}")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from forebay.contracts.reasons import Layer
+from forebay.runtime.terminal import Terminal, console, print_json, print_line
 from forebay.scheduler_bridge.diagnose_input import Broken, Given, Line, read_parts
 from forebay.scheduler_bridge.domain.kubernetes.classify import classify
 from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis, diagnose_all
@@ -53,7 +52,7 @@ def diagnose(
     broken: list[Broken] = []
     objects: list[Any] = []
     said = 0
-    console = Console(soft_wrap=True)
+    out = console()
     for part in read_parts(_read(file)):
         if isinstance(part, Broken):
             broken.append(part)
@@ -61,18 +60,18 @@ def diagnose(
             objects.append(part.value)
         else:
             said += 1
-            _tell(console, line_json(part), as_json=as_json)
+            _tell(out, line_json(part), as_json=as_json)
     judged = diagnose_all(facts_from_objects(objects), now) if objects else ()
     for found in judged:
         said += 1
-        _tell(console, object_json(found), as_json=as_json)
+        _tell(out, object_json(found), as_json=as_json)
     for one in broken:
-        typer.echo(f"{file}, line {one.number}: {one.why}", err=True)
+        print_line(f"{file}, line {one.number}: {one.why}", stderr=True)
     if broken:
-        typer.echo(
+        print_line(
             f"{len(broken)} part{'s' if len(broken) > 1 else ''} of {file} could not be read; {said} judged"
             + (f"; JSON is read, as it comes from: {_KUBECTL}" if not said else ""),
-            err=True,
+            stderr=True,
         )
         raise typer.Exit(1)
     if not said:
@@ -121,30 +120,24 @@ def _raw(message: Message) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if value is not None and value != ""}
 
 
-def _tell(console: Console, answer: dict[str, Any], *, as_json: bool) -> None:
+def _tell(out: Terminal, answer: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        text = json.dumps(answer, ensure_ascii=False, allow_nan=False)
-        typer.echo(text.encode("utf-8", "replace").decode())  # half a surrogate pair is no text that can be written
+        print_json(answer)
         return
     about = answer.get("subject") or f"line {answer['line']}"
     colour = _COLOURS.get(Layer(answer["layer"]), "yellow")
     never = " [red]will never fit[/]" if answer["fits"] == "never" else ""
-    console.print(
-        f"[bold]{_plain(about)}[/]  [{colour}]{answer['cause']}[/]{never}  {_plain(answer['sentence'])}",
+    out.print(
+        f"[bold]{escape(about)}[/]  [{colour}]{answer['cause']}[/]{never}  {escape(answer['sentence'])}",
         highlight=False,
     )
-    console.print(f"  do: {_plain(answer['next_action'])}", highlight=False)
+    out.print(f"  do: {escape(answer['next_action'])}", highlight=False)
     numbers = [f"{name} {answer[name]}" for name in ("need", "have", "where") if answer[name]]
-    console.print(f"  [dim]{_plain(' · '.join([*numbers, answer['layer'], answer['rule']]))}[/]", highlight=False)
+    out.print(f"  [dim]{escape(' · '.join([*numbers, answer['layer'], answer['rule']]))}[/]", highlight=False)
     for raw in answer["evidence"]:
         told = " ".join(str(raw[name]) for name in ("object", "reason", "message") if raw.get(name))
         if told:
-            console.print(f"  [dim]{_plain(told[:_SHOWN])}[/]", highlight=False)
-
-
-def _plain(text: str) -> str:
-    """Without control characters of a stranger's message, which could move the cursor."""
-    return escape("".join(char if char.isprintable() else " " for char in text))
+            out.print(f"  [dim]{escape(told[:_SHOWN])}[/]", highlight=False)
 
 
 def _read(file: str) -> bytes:
@@ -165,5 +158,5 @@ def _moment(at: str | None) -> datetime:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    typer.echo(message, err=True)
+    print_line(message, stderr=True)
     raise typer.Exit(code)

@@ -43,7 +43,7 @@ class ProjectFilesError(SettingsError):
     """Project files that cannot be used, with every problem; the service says so and ends."""
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("the project files cannot be used:\n  " + "\n  ".join(problems))
+        super().__init__("the project files cannot be used: " + "; ".join(problems))
         self.problems = problems
 
 

@@ -6,7 +6,6 @@ Loaded by the command line through the entry point group `forebay.submit`; also 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ import typer
 from forebay.contracts.identifiers import parse_logical_name
 from forebay.contracts.v1.datasets import PinnedInput
 from forebay.contracts.v1.jobs import JobSpec
+from forebay.runtime.terminal import print_json, print_line
 from forebay.scheduler_bridge.domain.cluster_review import review
 from forebay.scheduler_bridge.domain.job_file import Problem
 from forebay.scheduler_bridge.domain.local_limits import local_refusals
@@ -178,21 +178,20 @@ def check_mounts(
             for item in found.problems
         ]
         shown = [_shown(item) for item in found.mounts]
-        typer.echo(json.dumps({"ok": not problems, "mounts": shown, "problems": problems}, ensure_ascii=False))
+        print_json({"ok": not problems, "mounts": shown, "problems": problems})
     else:
         for item in found.mounts:
             one = _shown(item)
             mode = "read-only" if one["read_only"] else "read-write"
             own = f", folder {one['sub_path']}" if one["sub_path"] else ""
             by = ", by the project" if one["by_default"] else ""
-            typer.echo(f"{one['target']}  {one['type']} {one['source']}{own} ({mode}{by})")
+            print_line(f"{one['target']}  {one['type']} {one['source']}{own} ({mode}{by})")
         for problem in found.problems:
             where = f"character {problem.span.start + 1}: " if problem.span else ""
-            typer.echo(f"✗ {where}{problem.message}", err=True)
+            print_line(f"✗ {where}{problem.message}", stderr=True)
             if problem.span:
-                typer.echo(
-                    "".join(f"    {line}\n" for line in point_at(text, problem).splitlines()), err=True, nl=False
-                )
+                for line in point_at(text, problem).split("\n"):
+                    print_line(f"    {line}", stderr=True)
     if found.problems:
         raise typer.Exit(1)
 
@@ -210,4 +209,4 @@ def _shown(item: PlacedMount) -> Json:
 
 def show_schema() -> None:
     """Print the JSON schema of a project file, for editors."""
-    typer.echo(json.dumps(project_schema(), indent=2, ensure_ascii=False))
+    print_json(project_schema(), indent=2)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 
 from forebay.ingest.adapters.plot_data import Curves
-from forebay.ingest.domain.breach import printable
+from forebay.runtime.escaping import shortened, xml_text
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _FOOT = 640, 150, 46, 8, 18
 
 
 def text(value: object, limit: int = 200) -> str:
     """Anything from outside, safe inside HTML."""
-    return escape(printable(str(value), limit), quote=True)
+    return xml_text(shortened(str(value), limit))
 
 
 def curves_svg(curves: Curves, bad: Sequence[int]) -> str:

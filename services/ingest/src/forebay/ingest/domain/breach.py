@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from forebay.contracts.v1.episodes import Finding
 from forebay.ingest.domain.rules import Rule, Severity
+from forebay.runtime.escaping import shortened, visible
 
 MAX_TEXT = 200
 """Longest text taken over from an upload into a finding that travels in an event."""
@@ -122,8 +123,7 @@ def _without_episode(breach: Breach) -> str | None:
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:
     """Text from outside made safe to print and to send: no control characters, bounded."""
-    clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+    return shortened(visible(text), limit)
 
 
 def listed(values: tuple[object, ...] | list[object] | list[int] | list[str]) -> str:

@@ -88,6 +88,18 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     found: str | None = None
 
 
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What one episode is made of, as its collector claims or as its files say."""
+
+    length: int
+    tasks: tuple[str, ...]
+    rows: tuple[str, int, int]
+    """File, first row, and the row after the last."""
+    videos: tuple[tuple[str, str, float, float], ...]
+    """Camera, file, and the seconds of its window."""
+    robot: str | None
+
+
 class Waiver(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that a person takes the responsibility for."""
 
@@ -151,6 +163,10 @@ class Episode(Document, frozen=True, kw_only=True):
     """While it is held: what its verdict found, to be judged again when a rule is waived."""
     freed: bool = False
     """Every hold on it is waived; its good verdict is on the way."""
+    claimed: Content | None = None
+    """Until it is judged: what its collector says, to be compared with the files."""
+    as_read: Content | None = None
+    """While it is held: what the files say, when the collector claimed something else."""
 
     @property
     def holds(self) -> tuple[str, ...]:

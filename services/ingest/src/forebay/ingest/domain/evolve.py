@@ -11,6 +11,7 @@ from forebay.contracts.envelope import Recorded
 from forebay.contracts.errors import InvalidNameError
 from forebay.contracts.identifiers import parse_logical_name, stable_id
 from forebay.contracts.v1 import datasets, episodes, jobs, models
+from forebay.ingest.domain.claims import claimed_by, content_of
 from forebay.ingest.domain.documents import (
     Dataset,
     Episode,
@@ -33,7 +34,7 @@ from forebay.ingest.domain.registering import fold_registration
 from forebay.ingest.domain.waiving import episode_returned, look_again, rule_waived
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 
@@ -180,6 +181,7 @@ def _episode_uploaded(fold: Fold, project: str, body: episodes.EpisodeUploaded) 
             source_index=body.source_index,
             length=body.length,
             tasks=body.tasks,
+            claimed=claimed_by(body),
         )
     )
     _advance(fold, replace(upload, uploaded=upload.uploaded + 1, highest=max(upload.highest, body.source_index)))
@@ -219,7 +221,7 @@ def _episode_judged(
     if episode is None or upload is None or episode.rules_version is not None:
         return
     if episode.state == "WITHDRAWN":  # nobody wants its verdict any more, but the upload waits for it
-        fold.put(replace(episode, rules_version=body.rules_version))
+        fold.put(replace(episode, rules_version=body.rules_version, claimed=None))
         changed = replace(upload, rejected=upload.rejected + 1)
         fold.put(changed)
         after_verdicts(fold, changed)
@@ -256,6 +258,8 @@ def _with_verdict(
         tasks=named.tasks if named is not None and (accepted or named.tasks) else episode.tasks,
         findings=tuple(Told(**finding.model_dump()) for finding in findings) if held else (),
         freed=False,
+        claimed=None,
+        as_read=content_of(body.length, body.as_read) if held and body.as_read is not None else None,
     )
 
 

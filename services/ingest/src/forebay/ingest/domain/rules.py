@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from forebay.ingest.domain.rule import Rule, Severity
 from forebay.ingest.domain.rules_content import (
+    CLAIM,
     DEAD_STATE,
     EPISODE_NUMBERS,
     FROZEN,
@@ -27,6 +28,7 @@ from forebay.ingest.domain.rules_content import (
 )
 
 __all__ = (
+    "CLAIM",
     "DEAD_STATE",
     "EPISODE_NUMBERS",
     "FROZEN",
@@ -48,7 +50,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "5"
+RULES_VERSION = "6"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 

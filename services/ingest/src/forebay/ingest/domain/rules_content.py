@@ -120,6 +120,14 @@ EPISODE_NUMBERS = Rule(
     why="LeRobot looks episodes up by their place in the table, so each behind a hole gets the rows and videos of another.",
     fix="Number the episodes anew in the table and in the rows. Versions that Forebay writes are numbered densely.",
 )
+CLAIM = Rule(
+    id="LR-CLAIM-001",
+    severity="warning",
+    title="as the collector said",
+    question="Do the files hold the frames, tasks, robot, rows and videos that the collector announced?",
+    why="A collector that announces something else than it uploads is broken, or lies. The files count.",
+    fix="Update the collector, or find out who has its key. Versions and lineage show what the files hold.",
+)
 REQUEST = Rule(
     id="LR-REQUEST-001",
     severity="error",

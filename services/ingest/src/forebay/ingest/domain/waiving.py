@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from forebay.contracts.v1 import episodes
+from forebay.ingest.domain.claims import as_event
 from forebay.ingest.domain.documents import (
     Episode,
     Told,
@@ -125,6 +126,7 @@ def _accepted(episode: Episode, waivers: Waivers) -> episodes.EpisodeAccepted:
         tasks=episode.tasks,
         warnings=tuple(findings),
         sha256=episode.sha256,
+        as_read=None if episode.as_read is None else as_event(episode.as_read),
     )
 
 

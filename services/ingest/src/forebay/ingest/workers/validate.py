@@ -7,10 +7,11 @@ same again and changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from forebay.contracts.body import FileRef
 from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeRejected, Finding
@@ -19,8 +20,10 @@ from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.report_files import ReportFiles
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
+from forebay.ingest.domain.claims import as_event, compare
 from forebay.ingest.domain.collection_request import CollectionRequest, RequestError, parse_request
 from forebay.ingest.domain.documents import (
+    Content,
     Dataset,
     Episode,
     Recording,
@@ -71,16 +74,18 @@ class Validator:
             raise RetryLater(_WAIT_FOR_POLICY_S, str(error)) from error
         policy = with_waivers(policy, waivers)
         try:
+            episodes = await _episodes(upload, context)
             inspection = await asyncio.to_thread(self._inspect, upload, root, tell, policy)
+            contents = _compare_claims(inspection, episodes, policy)
             document = inspection.report.to_json()
             reference = await asyncio.to_thread(self.reports.write, upload.project, upload.id, document)
         except (StorageUnavailableError, OSError) as error:
             raise RetryLater(_WAIT_FOR_POOL_S, str(error)) from error
-        judge_ = _Judge(upload, inspection.report, reference)
+        judge_ = _Judge(upload, inspection.report, contents, reference)
         again = policy.changes.get(rules.ALREADY_THERE.id, Change()).waive
         verdicts = [
             judge_.verdict(episode, None if again else await _twin(upload, judge_.line(episode), episode, context))
-            for episode in await _episodes(upload, context)
+            for episode in episodes
         ]
         tell.done(judged=len(verdicts))
         return verdicts
@@ -97,7 +102,7 @@ class Validator:
         checked = self.landings.check(folder, entries, tell.counter("checking", total))
         request, problem = _order(upload)
         inspection = inspect(folder, tell.stage, checked.distrusted, policy=policy, request=request)
-        return _compare_features(_told(inspection, problem), root)
+        return _compare_features(_told(inspection, problem, policy), root, policy)
 
 
 def _order(upload: Upload) -> tuple[CollectionRequest | None, list[Breach]]:
@@ -112,13 +117,30 @@ def _order(upload: Upload) -> tuple[CollectionRequest | None, list[Breach]]:
         return None, [breach]
 
 
-def _told(inspection: Inspection, more: list[Breach]) -> Inspection:
+def _told(inspection: Inspection, more: list[Breach], policy: Policy) -> Inspection:
     """The inspection with further breaches."""
     if more:
         report = inspection.report
         breaches = [*more, *report.breaches]
-        inspection.report = judge(report.format, report.episodes, breaches, files=report.files, size=report.bytes)
+        inspection.report = judge(
+            report.format,
+            report.episodes,
+            breaches,
+            files=report.files,
+            size=report.bytes,
+            on_bad_episode=policy.on_bad_episode,
+        )
     return inspection
+
+
+def _compare_claims(inspection: Inspection, episodes: list[Episode], policy: Policy) -> dict[int, Content]:
+    """Tell what the collector claimed otherwise; returns what the files hold of those episodes."""
+    if inspection.info is None:
+        return {}
+    claimed = {episode.source_index: episode.claimed for episode in episodes if episode.claimed is not None}
+    breaches, contents = compare(claimed, inspection.report.episodes, inspection.episodes, inspection.info)
+    _told(inspection, policy.apply(breaches), policy)
+    return contents
 
 
 def with_waivers(policy: Policy, waivers: Waivers | None) -> Policy:
@@ -140,7 +162,7 @@ async def _trunk_root(upload: Upload, context: WorkContext) -> Path | None:
     return Path(version.root) if version is not None else None
 
 
-def _compare_features(inspection: Inspection, root: Path | None) -> Inspection:
+def _compare_features(inspection: Inspection, root: Path | None, policy: Policy) -> Inspection:
     """The rows must fit into the tables that the dataset already has."""
     if root is None or inspection.info is None:
         return inspection
@@ -166,7 +188,7 @@ def _compare_features(inspection: Inspection, root: Path | None) -> Inspection:
         found=text,
         message=f"the upload does not fit into the dataset: {text} differ",
     )
-    return _told(inspection, [breach])
+    return _told(inspection, [breach], policy)
 
 
 async def _episodes(upload: Upload, context: WorkContext) -> list[Episode]:
@@ -195,9 +217,10 @@ async def _twin(upload: Upload, judged: EpisodeReport | None, episode: Episode, 
 class _Judge:
     """Turns the report's line about an episode into its verdict event."""
 
-    def __init__(self, upload: Upload, report: Report, reference: FileRef) -> None:
+    def __init__(self, upload: Upload, report: Report, contents: Mapping[int, Content], reference: FileRef) -> None:
         self._upload = upload
         self._report = report
+        self._contents = contents
         self._reference = reference
         self._lines = {line.index: line for line in report.episodes}
         self._breaches = report.breaches_by_episode()
@@ -210,7 +233,7 @@ class _Judge:
         own = self._breaches.get(episode.source_index, [])
         findings = self._report.findings_of(episode.source_index, own)
         body: EpisodeAccepted | EpisodeHeld | EpisodeRejected
-        common = {
+        common: dict[str, Any] = {
             "episode": episode.id,
             "upload": self._upload.id,
             "dataset": self._upload.dataset,
@@ -218,6 +241,8 @@ class _Judge:
             "length": episode.length if judged is None else judged.frames,
             "rules_version": RULES_VERSION,
         }
+        if (content := self._contents.get(episode.source_index)) is not None:
+            common["as_read"] = as_event(content)
         if judged is None or judged.outcome == "reject":
             findings = findings or (_not_listed(episode),)
             body = EpisodeRejected.model_validate({**common, "findings": findings, "report": self._reference})

@@ -46,19 +46,24 @@ def upload_finished(body: episodes.UploadFinished) -> list[Statement]:
 
 
 def episode_uploaded(body: episodes.EpisodeUploaded) -> list[Statement]:
-    rows = body.rows
     values: dict[str, Any] = {
         "dataset": body.dataset,
         "upload": body.upload,
         "source_index": body.source_index,
         "length": body.length,
-        "tasks": list(body.tasks),
-        "rows": [rows.file, rows.start, rows.stop],
-        "cameras": [[video.camera, video.file, video.start, video.stop] for video in body.videos],
+        **_content(body),
     }
-    if body.robot is not None:
-        values["robot"] = body.robot
     return [(f"{EPISODE}:{body.episode}", values, ((UPLOADED_IN, f"{UPLOAD}:{body.upload}"),))]
+
+
+def _content(said: episodes.EpisodeUploaded | episodes.EpisodeContent) -> dict[str, Any]:
+    """What an episode is made of."""
+    return {
+        "tasks": list(said.tasks),
+        "rows": [said.rows.file, said.rows.start, said.rows.stop],
+        "cameras": [[video.camera, video.file, video.start, video.stop] for video in said.videos],
+        **known(robot=said.robot),
+    }
 
 
 def _judged(
@@ -70,6 +75,8 @@ def _judged(
         "source_index": body.source_index,
         "length": body.length,
     }
+    if body.as_read is not None:
+        values |= _content(body.as_read)
     return [(f"{EPISODE}:{body.episode}", values, ((UPLOADED_IN, f"{UPLOAD}:{body.upload}"),))]
 
 

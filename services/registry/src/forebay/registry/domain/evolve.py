@@ -16,7 +16,7 @@ from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.identifiers import canonical_json
 from forebay.contracts.v1.datasets import DatasetTagged, DatasetUntagged, DatasetVersionCommitted
-from forebay.contracts.v1.episodes import EpisodeUploaded, EpisodeWithdrawn
+from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeUploaded, EpisodeWithdrawn
 from forebay.contracts.v1.jobs import JobSubmitted
 from forebay.contracts.v1.models import (
     CheckpointImported,
@@ -29,6 +29,7 @@ from forebay.registry.domain.nodes import (
     ATTEMPT,
     CHECKPOINT,
     DATASET,
+    EPISODE,
     JOB,
     MODEL,
     Arrival,
@@ -51,7 +52,7 @@ from forebay.registry.domain.relations import UPLOADED_IN
 from forebay.registry.domain.statements import STATEMENTS
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SKEW_LIMIT = timedelta(minutes=5)
 """A sender's clock this far ahead of the stream's is said aloud; behind is only a late delivery."""
@@ -76,8 +77,9 @@ def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
             _link(fold, project, node_id, parent)
     if time - recorded.stored_at > SKEW_LIMIT:
         _note_skew(fold, recorded, time, tuple(node_id for node_id, _, _ in statements))
-    if isinstance(body, EpisodeUploaded):
+    if isinstance(body, EpisodeAccepted | EpisodeUploaded):
         _note_facets(fold, project, body)
+    if isinstance(body, EpisodeUploaded):
         _note_heard(fold, project, body.upload, body.source_index)
     elif isinstance(body, CheckpointWritten | CheckpointImported):
         fold.put(Edge(project=project, parent=place_id(body.uri), child=f"{CHECKPOINT}:{body.checkpoint}"))
@@ -113,10 +115,17 @@ _FACET = 200
 """Longest task or robot that is kept for search."""
 
 
-def _note_facets(fold: Fold, project: str, body: EpisodeUploaded) -> None:
-    found = [("task", task) for task in body.tasks]
-    if body.robot is not None:
-        found.append(("robot", body.robot))
+def _note_facets(fold: Fold, project: str, body: EpisodeAccepted | EpisodeUploaded) -> None:
+    """Tasks and robots of an accepted episode: of its files where they differ from what the collector claims."""
+    node = fold.get(Node, f"{project}/{EPISODE}:{body.episode}")
+    facts = () if node is None else node.facts
+    claims = [fact for fact in facts if fact.name == EpisodeUploaded.event]
+    sources: list[Fact] = []
+    for verdict in facts:
+        if verdict.name == EpisodeAccepted.event:
+            sources += [verdict] if "rows" in verdict.values else claims
+    found = [("task", task) for fact in sources for task in fact.values["tasks"]]
+    found += [("robot", fact.values["robot"]) for fact in sources if "robot" in fact.values]
     for facet, value in found:
         document = Facet(project=project, facet=facet, value=value[:_FACET], dataset=body.dataset)
         if fold.get(Facet, document.key) is None:

@@ -16,11 +16,11 @@ from forebay.registry.domain.relations import Statement
 STATEMENTS: dict[type[EventBody], Callable[[Any], list[Statement]]] = {
     episodes.UploadStarted: data_statements.upload_started,
     datasets.DatasetRegistrationRequested: data_statements.registration_requested,
-    episodes.EpisodeUploaded: data_statements.episode_uploaded,
     episodes.UploadFinished: data_statements.upload_finished,
     episodes.EpisodeAccepted: data_statements.episode_accepted,
     episodes.EpisodeHeld: data_statements.episode_refused,
     episodes.EpisodeRejected: data_statements.episode_refused,
+    episodes.EpisodeUploaded: data_statements.episode_uploaded,  # what a collector claims; verdicts say what files hold
     episodes.EpisodeWithdrawn: data_statements.episode_withdrawn,
     datasets.DatasetVersionCommitted: data_statements.version_committed,
     datasets.DatasetVersionChecked: data_statements.version_checked,

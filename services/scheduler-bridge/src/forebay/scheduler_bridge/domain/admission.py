@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from forebay.contracts.identifiers import canonical_json, stable_id
+from forebay.runtime.escaping import visible
 from forebay.scheduler_bridge.domain import pod_layout as layout
 from forebay.scheduler_bridge.domain.applied import (
     MARK,
@@ -164,7 +165,7 @@ def _asked_for(job: Json) -> Any:
 def _review(uid: str, *, refused: str | None = None, patch: Sequence[Json] = (), warnings: Sequence[str] = ()) -> Json:
     response: Json = {"uid": uid, "allowed": refused is None}
     if refused is not None:
-        response["status"] = {"code": 422, "reason": "Invalid", "message": refused}
+        response["status"] = {"code": 422, "reason": "Invalid", "message": visible(refused)}
     elif patch:
         response |= {"patchType": "JSONPatch", "patch": b64encode(canonical_json(patch)).decode("ascii")}
     if warnings:

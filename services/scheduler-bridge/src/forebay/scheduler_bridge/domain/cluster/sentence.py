@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.runtime.escaping import shortened, visible
 from forebay.scheduler_bridge.domain.cluster.objects import WHY
 from forebay.scheduler_bridge.domain.documents import Job
 
@@ -14,4 +15,5 @@ def sentence_of(job: Job) -> dict[str, str]:
     verdict = job.verdict or {}
     if not verdict.get("message"):
         return {}
-    return {WHY: f"{verdict['message']}. Next: {verdict.get('next_action', '')}"[:MAX_WHY]}
+    text = f"{verdict['message']}. Next: {verdict.get('next_action', '')}"
+    return {WHY: shortened(visible(text), MAX_WHY)}

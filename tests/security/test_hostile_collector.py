@@ -56,7 +56,7 @@ async def test_a_flood_of_unreadable_messages_delays_nobody(tmp_path: Path) -> N
             report = await ask(me, "health")
             assert not report["healthy"]
             assert report["ready"]
-            assert f"{FLOOD} messages are parked" in " ".join(report["problems"])
+            assert f"{FLOOD} messages of project evil ({FLOOD}) are parked" in " ".join(report["problems"])
             return report
 
         await eventually(told, what="health says what is parked", within=30)

@@ -189,6 +189,8 @@ class Answers:
             await self._engine.store.write(WriteBatch(deletes=[Delete(LOST, NEWEST)]))
             self._health.problem("lost tail", lambda: "")
             return {"dismissed": "lost-tail"}
+        if request.args.get("all"):
+            return {"dismissed": await Parking(self._engine).dismiss_all(by=request.by, project=request.project)}
         if work := request.args.get("work"):
             await Parking(self._engine).dismiss(by=request.by, work=str(work))
             return {"dismissed": work}

@@ -67,7 +67,8 @@ class Decisions:
         self.work = OpenWork()
         self.deadlines: dict[str, DeadlineRecord] = {}
         self.parked: dict[int, str] = {}
-        """Messages that nobody has dismissed yet, by sequence, with their cause."""
+        """Messages that nobody has dismissed yet: the project of each sequence."""
+        self.newest_parked: ParkedMessage | None = None
         self.parked_work: dict[str, str] = {}
         """The same for pieces of work, by key."""
         self.letters = 0
@@ -80,7 +81,9 @@ class Decisions:
         found = await self.store.find(WorkRecord.kind, "state", "open")
         self.work = OpenWork(decode_document(WorkRecord, body) for _, body in found)
         self.deadlines = {record.key: record for record in await self._all(DeadlineRecord)}
-        self.parked = {record.seq: record.cause for record in await self._all(ParkedMessage) if not record.dismissed}
+        waiting = [record for record in await self._all(ParkedMessage) if not record.dismissed]
+        self.parked = {record.seq: record.project for record in waiting}
+        self.newest_parked = waiting[-1] if waiting else None
         given_up = await self.store.find(WorkRecord.kind, "state", "parked")
         records = (decode_document(WorkRecord, body) for _, body in given_up)
         self.parked_work = {record.key: record.last_error or "" for record in records}
@@ -195,7 +198,8 @@ class Decisions:
             batch.put(noted)
 
     def park(self, batch: Batch, message: ParkedMessage) -> None:
-        self.parked[message.seq] = message.cause
+        self.parked[message.seq] = message.project
+        self.newest_parked = message
         batch.put(message)
 
     def unpark(self, batch: Batch, message: ParkedMessage) -> None:
@@ -210,6 +214,12 @@ class Decisions:
     def park_work(self, batch: Batch, record: WorkRecord) -> None:
         self.parked_work[record.key] = record.last_error or ""
         self.close_work(batch, msgspec.structs.replace(record, state="parked"))
+
+    def dismiss_work(self, batch: Batch, record: WorkRecord, by: str) -> None:
+        self.parked_work.pop(record.key, None)
+        batch.put(
+            msgspec.structs.replace(record, state="dismissed", last_error=f"{record.last_error} (dismissed by {by})")
+        )
 
     def dead_letter(self, batch: Batch, letter: DeadLetter) -> None:
         """Tell FOREBAY_DEAD what was given up. Not through the outbox: no letter may delay an event."""

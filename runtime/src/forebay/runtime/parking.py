@@ -7,6 +7,7 @@ own in the store and never delays a decided event.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -18,6 +19,7 @@ from forebay.runtime.records import DeadLetter, ParkedMessage, WorkRecord
 
 _SHOWN = 300
 """Characters of a cause that a summary shows."""
+_PROJECTS = 3
 
 
 class Parking:
@@ -52,12 +54,7 @@ class Parking:
         async with engine.turn() as batch:
             if work is not None:
                 record = await self._parked_work(work)
-                engine.decisions.parked_work.pop(work, None)
-                batch.put(
-                    msgspec.structs.replace(
-                        record, state="dismissed", last_error=f"{record.last_error} (dismissed by {by})"
-                    )
-                )
+                engine.decisions.dismiss_work(batch, record, by)
             else:
                 key = f"{seq:020d}"
                 body = (await engine.store.get(ParkedMessage.kind, [key])).get(key)
@@ -65,6 +62,22 @@ class Parking:
                     raise Refused("not-parked", f"message {seq} is not parked in {engine.service.name}")
                 engine.decisions.dismiss(batch, decode_document(ParkedMessage, body), by)
             await engine.write(batch, None)
+
+    async def dismiss_all(self, *, by: str, project: str) -> int:
+        """Tell no more of all that one project's messages and work have left; returns how many."""
+        engine = self._engine
+        async with engine.turn() as batch:
+            seqs = [seq for seq, of in engine.decisions.parked.items() if of == project]
+            keys = [f"{seq:020d}" for seq in seqs]
+            messages = await engine.store.get(ParkedMessage.kind, keys)
+            for body in messages.values():
+                engine.decisions.dismiss(batch, decode_document(ParkedMessage, body), by)
+            works = await engine.store.get(WorkRecord.kind, list(engine.decisions.parked_work))
+            records = [one for body in works.values() if (one := decode_document(WorkRecord, body)).project == project]
+            for record in records:
+                engine.decisions.dismiss_work(batch, record, by)
+            await engine.write(batch, None)
+        return len(messages) + len(records)
 
     async def _parked_work(self, key: str) -> WorkRecord:
         body = (await self._engine.store.get(WorkRecord.kind, [key])).get(key)
@@ -75,14 +88,21 @@ class Parking:
 
     def summary(self) -> str:
         """One sentence for health; empty when nothing is parked."""
-        messages, work = self._engine.decisions.parked, self._engine.decisions.parked_work
-        counts = [_count(len(messages), "message"), _count(len(work), "piece of work", "pieces of work")]
+        decisions = self._engine.decisions
+        messages, work = decisions.parked, decisions.parked_work
+        of = ", ".join(f"{name} ({count})" for name, count in Counter(messages.values()).most_common(_PROJECTS))
+        counts = [
+            _count(len(messages), "message") + (f" of project {of}" if messages else ""),
+            _count(len(work), "piece of work", "pieces of work"),
+        ]
         said = " and ".join(count for count in counts if count)
         if not said:
             return ""
-        newest = messages[max(messages)] if messages else next(reversed(work.values()))
+        newest = decisions.newest_parked
+        causes = [newest.cause] if newest is not None and newest.seq in messages else list(work.values())[-1:]
+        cause = f", the newest because of {causes[0][:_SHOWN]!r}" if causes else ""
         are = "is" if len(messages) + len(work) == 1 else "are"
-        return f"{said} {are} parked, the newest because of {newest[:_SHOWN]!r}; see: forebay dead list"
+        return f"{said} {are} parked{cause}; see: forebay dead list"
 
     # ---------------------------------------------------------------- letters
 

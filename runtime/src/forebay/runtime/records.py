@@ -6,6 +6,7 @@ done, not what the log says.
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -132,6 +133,12 @@ class ParkedMessage(Document, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return f"{self.seq:020d}"
+
+    @property
+    def project(self) -> str:
+        """Whose subject it came on; NATS has checked that."""
+        parts = self.subject.split(".", 2)
+        return sys.intern(parts[1]) if len(parts) > 1 else ""
 
 
 class CommandRecord(Document, frozen=True, kw_only=True):

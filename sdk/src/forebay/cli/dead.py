@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
     group.command("list", epilog="Example: forebay dead list")(list_dead)
     group.command("show", epilog="Example: forebay dead show ingest/123")(show)
     group.command("retry", epilog="Example: forebay dead retry ingest/123")(retry)
-    group.command("dismiss", epilog="Example: forebay dead dismiss ingest/123")(dismiss)
+    group.command("dismiss", epilog="Example: forebay dead dismiss --all --project arm-lab")(dismiss)
     app.add_typer(group, name="dead")
 
 
@@ -99,13 +99,35 @@ def retry(name: Name, project: Project = None, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def dismiss(name: Name, project: Project = None, as_json: AsJson = False) -> None:
+def dismiss(
+    name: Annotated[str | None, typer.Argument(help="The name in `dead list`, for example ingest/123.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Everything that the project has parked.")] = False,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
     """Stop counting it as a problem. It stays on record, and can still be retried."""
-    result = run_async(_ask(find_place(project), name, "dead-dismiss"))
+    place = find_place(project)
+    if (name is None) != everything:
+        raise typer.BadParameter("give one name, or --all with --project")
+    if name is not None:
+        result = run_async(_ask(place, name, "dead-dismiss"))
+        said = f"{escape(name)} is dismissed by {escape(person())}"
+    else:
+        result = {"dismissed": run_async(_dismiss_all(place))}
+        said = f"{result['dismissed']} of project {place.project} are dismissed by {escape(person())}"
     if as_json:
         print_json(result)
     else:
-        console().print(f"{escape(name)} is dismissed by {escape(person())}")
+        console().print(said)
+
+
+async def _dismiss_all(place: Place) -> int:
+    count = 0
+    async with place.client() as client:
+        for part in SERVICES:
+            answer = await client.ask(str(part), place.project, "dead-dismiss", {"all": True}, by=person())
+            count += int(answer.result["dismissed"])
+    return count
 
 
 async def _ask(place: Place, name: str, question: str) -> dict[str, Any]:

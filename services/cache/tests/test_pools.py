@@ -5,11 +5,13 @@ Without FUSE only the plain folder runs, and `test_fuse_is_used_where_it_exists`
 
 from __future__ import annotations
 
+import http.client
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from forebay.cache.adapters import juicefs_volume
 from forebay.cache.adapters.folder_pool import FolderPool
@@ -158,6 +160,17 @@ if WHY_NO_FUSE is None:
         assert {path.name.split("_")[1] for path in mount.block_files() - before} == {"2", "3", "4", "11", "30", "31"}
         assert verified_bytes(place, file) == 6 * 80
         assert mount.origin_bytes() - origin <= 1.05 * 6 * MIB
+
+    def test_a_mount_has_no_debug_server(mount: Mounted) -> None:
+        """It listens on the loopback interface only, and there it gives its figures and no profile of its memory."""
+        processes = [psutil.Process(mount.process.pid), *psutil.Process(mount.process.pid).children(recursive=True)]
+        listening = [c.laddr for p in processes for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+        assert {address.ip for address in listening} == {"127.0.0.1"}
+        for address in listening:
+            asked = http.client.HTTPConnection(address.ip, address.port, timeout=5)
+            asked.request("GET", "/debug/pprof/")
+            assert asked.getresponse().status == http.HTTPStatus.NOT_FOUND
+            asked.close()
 
     def test_lost_blocks_are_seen_and_come_back(mount: Mounted) -> None:
         """Blocks that vanish from the cache are missing at once, with a reason, and can be fetched again."""

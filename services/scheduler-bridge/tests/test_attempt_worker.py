@@ -19,10 +19,13 @@ from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.state import State
 from forebay.runtime.work import T, WorkItem
+from forebay.scheduler_bridge.domain.attempts import FREE_RETRIES, allowed_attempts
+from forebay.scheduler_bridge.domain.documents import Attempt, Ending
 from forebay.scheduler_bridge.workers.attempt import AttemptWorker, Pace
+from msgspec.structs import replace
 
 from .processes import backend, plan, python
-from .world import World, make_ready, upload
+from .world import START, World, make_ready, upload
 
 QUICK = Pace(look_every=0.02, grace=1.0, linger=0.5)
 
@@ -270,3 +273,47 @@ async def test_work_before_its_job_waits(bench: Bench) -> None:
     item = WorkItem(kind="attempt", key="k", project="arm-lab", payload={"job": "x-1", "attempt": 1}, tries=0)
     with pytest.raises(RetryLater):
         await worker(item, bench.context)
+
+
+FULL_ONCE = """
+import os, pathlib, sys
+marker = pathlib.Path(os.environ["FOREBAY_OUTPUT"], "was-full")
+if not marker.exists():
+    marker.touch()
+    print("OSError: [Errno 28] No space left on device")
+    sys.exit(1)
+"""
+
+
+async def test_a_full_disk_costs_no_attempt(bench: Bench) -> None:
+    """A job with one attempt gets another one when a full disk ended the first, and the reason is on record."""
+    job = bench.world.submit(command=list(python(FULL_ONCE)), restart={"max_attempts": 1})
+    await bench.work(0)
+    assert bench.ending().reason.value == "DiskFull"
+    assert "No space left on device" in bench.ending().message
+    await bench.work(1)
+    assert bench.world.job(job).state == "SUCCEEDED"
+
+
+async def test_nothing_is_started_on_a_disk_without_room(bench: Bench) -> None:
+    """It waits with the numbers and counts for nothing; what is under way already is watched all the same."""
+    job = bench.world.submit(command=list(python("print('done')")))
+    work = bench.world.work[0]
+    item = WorkItem(kind=work.kind, key=work.key, project=work.project, payload=work.payload, tries=0)
+    full = AttemptWorker(backend(bench.home), QUICK, lambda: "the disk of the home has 1.0 MB of 1.0 GB free")
+    with pytest.raises(RetryLater, match=r"DiskFull: the disk of the home has 1\.0 MB"):
+        await full(item, bench.context)
+    assert bench.reasons() == ["DiskFull"]
+    assert not backend(bench.home).folder(plan("true")).exists()
+    backend(bench.home).launch(plan(*python("print('done')"), job=job))
+    await bench.context.emit(*await full(item, bench.context))
+    assert bench.world.job(job).state == "SUCCEEDED"
+
+
+def test_a_command_that_fills_the_disk_itself_is_not_run_for_ever(bench: Bench) -> None:
+    """Attempts ended by a full disk are free only so often."""
+    job = bench.world.job(bench.world.submit(command=["train"], restart={"max_attempts": 2}))
+    ending = Ending(reason="DiskFull", message="full", ran=True, at=START, event="e", exit_code=1, signal=None)
+    ends = tuple(Attempt(number=number, ending=ending) for number in range(1, 21))
+    assert allowed_attempts(replace(job, attempts=ends[:1])) == 3
+    assert allowed_attempts(replace(job, attempts=ends)) == 2 + FREE_RETRIES

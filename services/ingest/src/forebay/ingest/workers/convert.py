@@ -8,11 +8,11 @@ half-written one is removed, and the committed event has one identity.
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.datasets import DatasetVersionCommitted
 from forebay.ingest.adapters.lance_version import CommittedVersion, commit_version
 from forebay.ingest.adapters.landing_folder import LandingFolders
@@ -25,12 +25,19 @@ from forebay.ingest.earlier_version import Earlier, earlier_source
 from forebay.ingest.errors import StorageUnavailableError
 from forebay.ingest.workers.gathering import Gatherer, origins_of
 from forebay.ingest.workers.telling import Teller
+from forebay.runtime.disk_room import RETRY_S, is_disk_full, look
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
 
 WAIT_FOR_POOL_S = 5.0
-WAIT_FOR_ROOM_S = 30.0
+
+
+def no_room(folder: Path, what: str) -> RetryLater:
+    """The pool's disk is full: said with numbers, and tried again until there is room."""
+    room = look("pool", folder)
+    figures = f"{room.figures}; " if room is not None else ""
+    return RetryLater(RETRY_S, f"{Reason.DISK_FULL}: {figures}there was no room for {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +64,9 @@ class Converter:
             plan, made = await asyncio.to_thread(self._commit, earlier, shares, root, tell)
         except StorageUnavailableError as error:
             raise RetryLater(WAIT_FOR_POOL_S, str(error)) from error
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise RetryLater(WAIT_FOR_ROOM_S, f"the pool has no room for {root}") from error
+        except Exception as error:
+            if is_disk_full(error):
+                raise no_room(self.datasets, f"v{number} of {dataset}") from error
             raise
         newest = await context.get(Upload, place(item.project, upload))
         uploads = tuple(dict.fromkeys([*(base.uploads if base is not None else ()), upload]))

@@ -8,7 +8,6 @@ very request is taken over.
 from __future__ import annotations
 
 import asyncio
-import errno
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -24,9 +23,10 @@ from forebay.ingest.domain.rules import RULES_VERSION
 from forebay.ingest.domain.version_plan import VersionPlan, plan_version
 from forebay.ingest.earlier_version import Earlier, earlier_source, rewrite_videos
 from forebay.ingest.errors import ConversionError, ReadBackError, StorageUnavailableError
-from forebay.ingest.workers.convert import WAIT_FOR_POOL_S, WAIT_FOR_ROOM_S
+from forebay.ingest.workers.convert import WAIT_FOR_POOL_S, no_room
 from forebay.ingest.workers.gathering import Gatherer, origins_of
 from forebay.ingest.workers.telling import Teller
+from forebay.runtime.disk_room import is_disk_full
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.work import WorkContext, WorkItem
@@ -50,15 +50,17 @@ class DerivedWriter:
             return [await self._derive(wish, base, context, tell)]
         except StorageUnavailableError as error:
             raise RetryLater(WAIT_FOR_POOL_S, str(error)) from error
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise RetryLater(WAIT_FOR_ROOM_S, f"the pool has no room for v{wish.version}") from error
-            raise
         except (ConversionError, ReadBackError) as error:
+            if is_disk_full(error):
+                raise no_room(self.datasets, f"v{wish.version} of {wish.dataset}") from error
             # nothing that waiting mends, and others of the dataset wait behind it
             tell.done(failed=str(error))
             body = DatasetDerivationFailed(derivation=wish.id, dataset=wish.dataset, message=str(error)[:1000])
             return [Emit(project=item.project, body=body, dedupe=(wish.id,))]
+        except Exception as error:
+            if is_disk_full(error):
+                raise no_room(self.datasets, f"v{wish.version} of {wish.dataset}") from error
+            raise
 
     async def _derive(self, wish: Derivation, base: Version | None, context: WorkContext, tell: Teller) -> Emit:
         if base is None or base.removed is not None:

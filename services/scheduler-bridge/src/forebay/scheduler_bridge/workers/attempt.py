@@ -166,7 +166,10 @@ class _Carried:
     async def _room_to_start(self) -> None:
         """What is not under way yet waits, so that the room that is left stays for what runs."""
         missing = await asyncio.to_thread(self._shortage)
-        if missing and (await self._look()).stage == "absent":
+        if not missing:
+            return
+        seen = await self._look()
+        if seen.stage == "absent" and not seen.alive:
             await self._context.emit(self._fact(Reason.DISK_FULL, f"it waits for room: {missing}"))
             raise RetryLater(RETRY_S, f"{Reason.DISK_FULL}: {missing}")
 

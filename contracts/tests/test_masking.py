@@ -70,6 +70,8 @@ HARMLESS: list[Any] = [
     "sk_transformer_large_v2_final", "the loss per token: 3", "https://host/x:y@z", "http://[::1]:80/a@b",
     "12:30:00 step 5 key: value", "--key=value", "--keyboard=de", "--monkey=1", "--secretary=ada",
     ["train.py", "--token", "--verbose"], ["train.py", "--tokenizer", "gpt2"], ["--api-key", "$KEY"],
+    ["python", "-c", "token = os.environ['HF_TOKEN']; login(token=token_of(x), password=getpass())"],
+    ["python", "-c", "def login(password: str) -> None: ..."], "GOOGLE_APPLICATION_CREDENTIALS=key.json",
     {"tokenizer": "gpt2"}, {"max_tokens": 512}, {"n_action_tokens": 8}, {"secret_sauce": "garlic"},
     {"pad_token": "<pad>"}, {"use_cls_token": True}, {"token": None}, {"secretName": "wandb"}, {"api_key_file": "x"},
     {"secretKeyRef": {"name": "wandb", "key": "api"}}, {"envFrom": [{"secretRef": {"name": "wandb"}}]},

@@ -166,3 +166,25 @@ def test_a_broken_package_does_not_break_the_others(tmp_path: Path) -> None:
     done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
     assert (done.returncode, "upload" in done.stdout) == (0, True)
     assert "no_such_module" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ("command: [python, train.py, --api-key=hunter2hunter2]", "command[2]"),
+        ("command: [python, train.py]\nparameters: {wandb: {api_key: hunter2hunter2}}", "parameters.wandb.api_key"),
+        ("command: [python, train.py]\nenvironment: {SRC: 'https://ada:hunter2hunter2@host/x'}", "environment.SRC"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_secret_in_a_job_file_does_not_leave_the_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: str, where: str, options: tuple[str, ...]
+) -> None:
+    """Wrong use, said before anybody is asked: nobody answers here, and that is not what is said."""
+    file = tmp_path / "job.yaml"
+    file.write_text(f"name: pick\n{fields}\n", encoding="utf-8")
+    assert run(["submit", str(file), *options]) == 2
+    said = "".join("".join(capsys.readouterr()).split())
+    assert where in said
+    assert "secretKeyRef" in said
+    assert "hunter2" not in said

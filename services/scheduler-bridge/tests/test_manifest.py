@@ -212,3 +212,12 @@ def test_rendering_is_pure() -> None:
     (job,) = render(submission(pod={"tolerations": [{"key": "a"}]}), [], site())
     pod_of(job)["tolerations"].clear()
     assert spec.model_dump() == before
+
+
+def test_a_project_may_keep_images_that_run_as_root_out() -> None:
+    """Also when the job says nothing of users, and beside what it says."""
+    strict = site(pod={"run_as_non_root": True})
+    (job,) = render(submission(), [], strict)
+    assert pod_of(job)["securityContext"] == {"runAsNonRoot": True}
+    (job,) = render(submission(pod={"securityContext": {"fsGroup": 1000}}), [], strict)
+    assert pod_of(job)["securityContext"] == {"runAsNonRoot": True, "fsGroup": 1000}

@@ -57,7 +57,8 @@ def is_secret_name(name: str) -> bool:
 _REFERENCE = re.compile(
     r"""\*{4} | (?:none|null|true|false|auto|yes|no)          # no value of its own
       | \$\{?[A-Za-z_][A-Za-z0-9_]*(?::?[-?+][^}]*)?\}? | \$\([A-Za-z_][A-Za-z0-9_]*\) | \$\((?:cat|<)\s[^)]*\)  # named
-      | (?:file://)?(?:\.{0,2}/|~/)[^\s:@=]*                 # a file that holds it
+      | (?:file://)?(?:\.{0,2}/|~/)[^\s:@=]* | [\w.-]+\.(?:env|json|key|pem|token|txt|ya?ml)   # a file that holds it
+      | [a-z_]\w*(?:\.\w+)*[(\[].* | (?:str|bytes)[),]?.*      # code: an expression, an annotation
       | <[^<>]*> | \{\{[^{}]*\}\} | \[[A-Z_]+\]""",
     re.VERBOSE | re.IGNORECASE,
 )

@@ -14,7 +14,7 @@ DATASET ?=
 ARGS ?=
 KILLS ?= 1000
 
-.PHONY: help setup demo test test-cluster verify format generate chaos bench-bus bench-sync bench-rebuild bench-ingest bench-registry bench-cache bench-gate bench-scale picture clean
+.PHONY: help setup demo test test-cluster verify format generate provenance chaos bench-bus bench-sync bench-rebuild bench-ingest bench-registry bench-cache bench-gate bench-scale picture clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ format: setup ## Format the code and mend what the linter can mend
 generate: setup ## Write schemas, AsyncAPI, permissions, streams and tables from events, and the page of rules
 	$(RUN) python -m forebay.contracts.generate
 	$(RUN) python -m forebay.ingest.rule_pages
+
+provenance: setup ## Compare the wheels of Go and nats-server with what their sources give; needs the Go module proxy
+	$(RUN) python -m tests.architecture.provenance
 
 chaos: setup ## Kill random services KILLS times while the chain runs, then compare every digest
 	$(RUN) python -m tests.chaos --kills $(KILLS)

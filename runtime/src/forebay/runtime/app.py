@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import signal
 import sys
@@ -18,6 +19,7 @@ from nats.errors import NoRespondersError
 
 from forebay.runtime import health as health_module
 from forebay.runtime import telemetry
+from forebay.runtime.allocator import use_few_arenas
 from forebay.runtime.answers import Answers
 from forebay.runtime.bus import Bus
 from forebay.runtime.collector import collect_seldom
@@ -58,6 +60,8 @@ async def run_service(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
     telemetry.set_up(service.name, settings.otlp_endpoint)
+    if settings.cached_documents is not None:
+        service = dataclasses.replace(service, kept=settings.cached_documents)
     health = Health(service.name)
     async with contextlib.AsyncExitStack() as stack:
         if settings.health_port:
@@ -229,6 +233,7 @@ async def until_told(run: Callable[[], Awaitable[None]], *, again_s: float = 5.0
 
 def main(run: Callable[[], Awaitable[None]]) -> None:
     """Run a service until SIGTERM or SIGINT; exit 1 with one sentence when it cannot go on."""
+    use_few_arenas()
     collect_seldom()
     try:
         asyncio.run(until_told(run))

@@ -37,9 +37,13 @@ class ServiceSettings(BaseModel):
     """HTTP port of /healthz and /metrics; 0 turns it off."""
     health_address: str = "127.0.0.1"
     """Where it listens; 0.0.0.0 in a pod, whose kubelet and Prometheus ask from outside."""
+    store_cache_bytes: int = Field(default=32 << 20, ge=1 << 20)
+    """Pages of the SQLite file that stay in memory: enough for the inner ones of a store of a million documents."""
     otlp_endpoint: str | None = None
     """OTLP/HTTP collector, e.g. http://127.0.0.1:4318; None: no traces are sent."""
     log_level: str = "INFO"
+    cached_documents: int | None = Field(default=None, ge=1)
+    """Documents that stay in memory between two events; None: as many as the service needs to be fast."""
 
     @field_validator("store_url")
     @classmethod

@@ -12,8 +12,6 @@ from forebay.sdk.attempt_files import start_ticks
 from sdk.tests.builders import SAVE, Attempt, kill, python, write_save
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempt:

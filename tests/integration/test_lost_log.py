@@ -18,7 +18,7 @@ from forebay.runtime.stores.sqlite import SqliteStore
 from runtime.tests import toy
 from tests.servers.nats import NatsServer, nats_server
 
-pytestmark = [pytest.mark.real_bus, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.real_bus
 
 
 @pytest.mark.parametrize(

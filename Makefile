@@ -13,8 +13,11 @@ MEMBER_TESTS := $(wildcard contracts/tests runtime/tests sdk/tests deploy/local/
 DATASET ?=
 ARGS ?=
 KILLS ?= 1000
+RUNS ?= 10
+BUSY ?= 3
+MINUTES ?= 60
 
-.PHONY: help setup demo test test-cluster verify format generate provenance chaos bench-bus bench-sync bench-rebuild bench-ingest bench-registry bench-cache bench-gate bench-scale picture clean
+.PHONY: help setup demo test test-repeat test-cluster verify format generate provenance chaos soak bench-bus bench-sync bench-rebuild bench-ingest bench-registry bench-cache bench-gate bench-scale picture clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -34,6 +37,10 @@ demo: setup ## Run the whole story; DATASET=folder takes any LeRobot v3.0 datase
 test: setup ## Run every test, real servers included
 	@$(RUN) python -m tests.servers.ferretdb
 	@$(RUN) pytest -q
+
+test-repeat: setup ## Run every test RUNS times, the last BUSY of them with all cores kept busy; prints which failed
+	@$(RUN) python -m tests.servers.ferretdb
+	@$(RUN) python -m tests.repeat --runs $(RUNS) --busy $(BUSY) -- $(ARGS)
 
 test-cluster: setup ## Run tests/cluster on a real Kubernetes with Kueue: built once (12 minutes), started, stopped
 	@$(RUN) python -m tests.cluster $(ARGS)
@@ -62,6 +69,9 @@ provenance: setup ## Compare the wheels of Go and nats-server with what their so
 
 chaos: setup ## Kill random services KILLS times while the chain runs, then compare every digest
 	$(RUN) python -m tests.chaos --kills $(KILLS)
+
+soak: setup ## Steady load for MINUTES; fails when memory, descriptors or threads of a service grow
+	$(RUN) python -m tests.chaos.soak --minutes $(MINUTES)
 
 bench-bus: setup ## Publish and consume against bare nats-py, one JSON line per figure
 	@$(RUN) python -m tests.performance.bench_bus

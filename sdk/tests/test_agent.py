@@ -12,8 +12,6 @@ from forebay.sdk.attempt_files import start_ticks
 from sdk.tests.builders import SAVE, Attempt, kill, python, write_save
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempt:
@@ -43,7 +41,7 @@ async def test_the_commands_exit_code_is_the_agents(attempt: Attempt) -> None:
 
 async def test_a_killed_command_is_told_apart_from_a_failed_one(attempt: Attempt) -> None:
     """SIGKILL from outside has its signal and its reason; its last save is still announced."""
-    process = await attempt.start(*python(SAVE + "save(5); import time; time.sleep(60)"))
+    process = await attempt.start(*python(SAVE + "save(5); import time; time.sleep(600)"))
     folder = attempt.output / "checkpoints/step-000005"
     await eventually(folder.is_dir, what="a checkpoint")
     named = await eventually(lambda: attempt.process().get("command_pid"), what="the command's process")
@@ -59,7 +57,7 @@ async def test_sigterm_is_passed_on_so_that_the_command_can_save(attempt: Attemp
     """The command decides how it leaves; what it saves then counts."""
     code = SAVE + "import signal, sys, time\n"
     code += "signal.signal(signal.SIGTERM, lambda *_: (save(7), sys.exit(0)))\n"
-    code += "pathlib.Path(os.environ['FOREBAY_OUTPUT'], 'ready').touch()\ntime.sleep(60)"
+    code += "pathlib.Path(os.environ['FOREBAY_OUTPUT'], 'ready').touch()\ntime.sleep(600)"
     process = await attempt.start(*python(code))
     await eventually((attempt.output / "ready").exists, what="the command is ready")
     process.terminate()

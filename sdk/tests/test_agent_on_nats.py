@@ -13,9 +13,10 @@ from forebay.sdk.collector import Collector
 from forebay.sdk.link import BusLink
 
 from sdk.tests.builders import SAVE, Attempt, python
+from tests.eventually import WITHIN_S
 from tests.servers.nats import NatsServer, nats_server
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.real_bus]
+pytestmark = pytest.mark.real_bus
 OPERATOR = Source(Part.OPERATOR)
 AGENT = Source(Part.AGENT, "lab")
 
@@ -41,7 +42,7 @@ async def test_events_of_an_outage_arrive_with_the_next_attempt(server: NatsServ
     assert len(attempt.waiting_events()) == 2
     await server.start()
     attempt.number = 2
-    attempt.settings = {"FOREBAY_RESUME_DEADLINE_S": "0.1", "FOREBAY_BUS_DEADLINE_S": "10"}
+    attempt.settings = {"FOREBAY_RESUME_DEADLINE_S": "0.1", "FOREBAY_BUS_DEADLINE_S": str(WITHIN_S)}
     await attempt.run(*python("pass"))
     assert await names(server) == ["PreflightReported", "CheckpointWritten", "PreflightReported"]
     assert attempt.waiting_events() == []
@@ -53,7 +54,7 @@ async def test_an_upload_reaches_the_log_once_however_often_it_is_said(server: N
     async with BusLink(server.url, server.key(collector.source), collector.outbox) as link:
         for _ in range(2):
             await asyncio.to_thread(collector.upload, recording, "reach")
-            assert await link.drain(10) == 0
+            assert await link.drain(WITHIN_S) == 0
     assert await names(server) == ["UploadStarted", *["EpisodeUploaded"] * 4, "UploadFinished"]
 
 
@@ -64,7 +65,7 @@ async def test_what_waits_is_delivered_when_the_server_comes_back(server: NatsSe
     await asyncio.to_thread(collector.upload, recording, "reach")
     async with BusLink(server.url, server.key(collector.source), collector.outbox) as link:
         assert await link.drain(0.3) == 6
-        delivery = asyncio.create_task(link.drain(20))
+        delivery = asyncio.create_task(link.drain(WITHIN_S))
         await server.start()
         assert await delivery == 0
     assert len(await names(server)) == 6

@@ -16,7 +16,6 @@ from forebay.sdk.settings import pod_settings
 from sdk.tests.builders import pinned
 from tests.servers.pods import Pod
 
-pytestmark = pytest.mark.timeout(90)
 QUICK = {"FOREBAY_BUS_DEADLINE_S": "0.2", "FOREBAY_REPORT_DEADLINE_S": "0.1", "FOREBAY_RESUME_DEADLINE_S": "0.2"}
 SMALL = {"cpu": 1, "memory_bytes": 1024}
 

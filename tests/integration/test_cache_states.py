@@ -23,6 +23,7 @@ from services.cache.tests.builders import pinned
 from services.cache.tests.by_hand import Cache
 from services.cache.tests.mounts import Mounted, mounted
 from services.cache.tests.version_roots import write_version
+from tests.eventually import WITHIN_S
 from tests.servers.origin_proxy import OriginProxy, origin_proxy
 from tests.servers.seaweedfs import ACCESS_KEY, SECRET_KEY, s3_server_beside
 
@@ -38,7 +39,7 @@ class Data:
     root: Path
 
     def choose(self, root: Path, files: Sequence[PlannedFile]) -> Pool:  # noqa: ARG002 the port's signature
-        return JuicefsPool(self.mount.mountpoint, log=self.mount.log, stall_s=2.0)
+        return JuicefsPool(self.mount.mountpoint, log=self.mount.log, stall_s=WITHIN_S)
 
 
 if juicefs_volume.fuse_available() is None:

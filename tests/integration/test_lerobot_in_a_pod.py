@@ -23,10 +23,11 @@ from forebay.runtime.client import Client
 
 from services.registry.tests.histories import PROJECT, admitted, ended, started, submitted
 from services.registry.tests.test_service_on_nats import say
+from tests.eventually import WITHIN_S
 from tests.servers.nats import NatsServer, nats_server
 from tests.servers.pods import LEROBOT, Pod
 
-pytestmark = [pytest.mark.real_bus, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real_bus
 AGENT = Source(Part.AGENT, PROJECT)
 
 
@@ -60,7 +61,7 @@ def pod(server: NatsServer, folder: Path, number: int) -> Pod:
         trainer="lerobot",
         checkpoints=output / "train" / "checkpoints",
         told={"output_dir": str(output / "train"), "resources": {"cpu": 1, "memory_bytes": 1024}},
-        variables={"FOREBAY_FAILURES": str(number - 1), "FOREBAY_BUS_DEADLINE_S": "2"},
+        variables={"FOREBAY_FAILURES": str(number - 1), "FOREBAY_BUS_DEADLINE_S": str(WITHIN_S)},
     )
 
 

@@ -28,7 +28,7 @@ from runtime.tests import toy
 from tests.eventually import eventually
 from tests.servers.nats import NatsServer, nats_server
 
-pytestmark = [pytest.mark.real_bus, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real_bus
 OPERATOR = Source(Part.OPERATOR)
 
 
@@ -276,21 +276,21 @@ async def test_a_service_folds_again_when_the_broker_lost_its_tail(tmp_path: Pat
     ):
         async with supervised(server, tmp_path):
             await upload(collector, "u-1")
-            await eventually(lambda: all_tagged(me, {"u-1"}), what="the first upload is tagged", within=30)
+            await eventually(lambda: all_tagged(me, {"u-1"}), what="the first upload is tagged")
         copy = await copied(server, tmp_path)
-        await eventually(lambda: state(me), what="the bus is back", within=30)
+        await eventually(lambda: state(me), what="the bus is back")
         async with supervised(server, tmp_path):
-            await eventually(lambda: tags(me), what="the service is back", within=30)
+            await eventually(lambda: tags(me), what="the service is back")
             # decided before the loss about an upload that survives it, and about one that does not
             await me.ask("ingest", "lab", "tag", {"dataset": "u-1"}, id="once-more")
             await upload(collector, "u-2")
-            await eventually(lambda: all_tagged(me, {"u-1", "u-2"}), what="both are tagged", within=30)
+            await eventually(lambda: all_tagged(me, {"u-1", "u-2"}), what="both are tagged")
             assert (await tags(me))["u-1"] == 2
             await put_back(server, copy)
-            await eventually(lambda: all_tagged(me, {"u-1"}), what="only the first is known", within=30)
-            await eventually(lambda: said_again(me), what="the tag is said again", within=30)
+            await eventually(lambda: all_tagged(me, {"u-1"}), what="only the first is known")
+            await eventually(lambda: said_again(me), what="the tag is said again")
             await upload(collector, "u-3")
-            await eventually(lambda: all_tagged(me, {"u-1", "u-3"}), what="a new upload is judged", within=30)
+            await eventually(lambda: all_tagged(me, {"u-1", "u-3"}), what="a new upload is judged")
             report = await ask(me, "health")
             assert report["ready"] is True
             assert report["healthy"] is False
@@ -314,16 +314,16 @@ async def test_a_service_stands_still_over_a_hole_until_it_is_accepted(tmp_path:
         for number in range(1, 30):
             await collector.publish(toy.started(f"u-{number}", f"u-{number}"))
         async with supervised(server, tmp_path):
-            await eventually(lambda: tags(me), what="all is folded", within=30)
+            await eventually(lambda: tags(me), what="all is folded")
         await damaged(server, flip)
-        await eventually(lambda: state(me), what="the bus is back", within=30)
+        await eventually(lambda: state(me), what="the bus is back")
         async with supervised(server, tmp_path):
-            report = await eventually(lambda: ask(me, "health"), what="health is told", within=30)
+            report = await eventually(lambda: ask(me, "health"), what="health is told")
             assert (report["phase"], report["ready"]) == ("stopped", False)
             assert report["problems"][0].startswith("LogHole: the log has no message 15")
             with pytest.raises(Refused, match="ingest stands still") as refused:
                 await me.ask("ingest", "lab", "uploads")
             assert (refused.value.code, "FOREBAY_ACCEPTED_LOSS" in refused.value.next_action) == ("LogHole", True)
         async with supervised(server, tmp_path, accepted_loss="15"):
-            found = await eventually(lambda: tags(me), what="it goes on", within=30)
+            found = await eventually(lambda: tags(me), what="it goes on")
             assert set(found) == {f"u-{number}" for number in range(1, 30)} - {"u-15"}

@@ -55,7 +55,7 @@ async def says(port: int, *words: str) -> None:
             return False
         return status == http.HTTPStatus.SERVICE_UNAVAILABLE and all(word in phase for word in words)
 
-    await eventually(said, what=f"health is red and says {words}", within=20)
+    await eventually(said, what=f"health is red and says {words}")
 
 
 async def test_a_bus_without_jetstream_is_named(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
-from tests.eventually import eventually
+from tests.eventually import WITHIN_S, eventually
 from tests.servers.nats import NatsServer, nats_server
 
 pytestmark = pytest.mark.real_bus
@@ -48,7 +48,9 @@ async def last_seq(server: NatsServer) -> int:
 
 async def stored(client: NatsClient, subject: str, headers: dict[str, str] | None = None) -> dict[str, object]:
     """The acknowledgement of a publish, as the server said it."""
-    reply: dict[str, object] = json.loads((await client.request(subject, b"{}", headers=headers, timeout=2)).data)
+    reply: dict[str, object] = json.loads(
+        (await client.request(subject, b"{}", headers=headers, timeout=WITHIN_S)).data
+    )
     return reply
 
 
@@ -287,7 +289,7 @@ async def test_progress_reaches_the_operator_and_is_not_stored(server: NatsServe
     await operator.flush()
     cache = await server.connect(Part.CACHE)
     await cache.publish("progress.cache.arm-lab.plan-1", b"{}")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WITHIN_S):
         assert (await heard.get()).subject == "progress.cache.arm-lab.plan-1"
     assert await last_seq(server) == 0
 
@@ -299,7 +301,7 @@ async def test_a_service_takes_and_acknowledges_its_own_durable(server: NatsServ
         await stored(collector, f"fb.arm-lab.upload.u{number}.started")
     ingest = await server.connect(Part.INGEST)
     pull = await ingest.jetstream().pull_subscribe_bind("ingest", "FOREBAY")
-    taken = await pull.fetch(20, timeout=5)
+    taken = await pull.fetch(20, timeout=WITHIN_S)
     assert [message.metadata.sequence.stream for message in taken] == list(range(1, 21))
     assert taken[0].subject == "fb.arm-lab.upload.u0.started"
     for message in taken:
@@ -319,7 +321,7 @@ async def test_a_dead_reader_takes_no_message_with_it(server: NatsServer) -> Non
     await stored_marker(server)
     ingest = await server.connect(Part.INGEST)
     pull = await ingest.jetstream().pull_subscribe_bind("ingest", "FOREBAY")
-    assert len(await pull.fetch(1, timeout=5)) == 1
+    assert len(await pull.fetch(1, timeout=WITHIN_S)) == 1
 
 
 async def test_seeds_are_for_their_owner_only(server: NatsServer) -> None:
@@ -386,7 +388,7 @@ async def test_unknown_questions_have_no_responders(server: NatsServer) -> None:
     """A service that is down is told apart at once from one that is slow."""
     operator = await server.connect(Part.OPERATOR)
     with pytest.raises(NoRespondersError):
-        await operator.request("ask.cache.arm-lab.plans", b"{}", timeout=2)
+        await operator.request("ask.cache.arm-lab.plans", b"{}", timeout=WITHIN_S)
 
 
 async def test_the_operator_follows_every_event_once(server: NatsServer) -> None:
@@ -399,7 +401,7 @@ async def test_the_operator_follows_every_event_once(server: NatsServer) -> None
         everything, leases = operator.follow(after=0), operator.follow(after=0, subject="fb.*.lease.>")
         first = await anext(everything)
         await stored(ingest, "fb.dog-lab.lease.job-1.granted")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WITHIN_S):
             second, narrowed = await anext(everything), await anext(leases)
         await everything.aclose()
         await leases.aclose()

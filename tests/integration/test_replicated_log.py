@@ -15,7 +15,7 @@ from nats.aio.client import Client as NatsClient
 from runtime.tests import toy
 from tests.servers.nats_cluster import nats_cluster
 
-pytestmark = [pytest.mark.real_bus, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real_bus
 
 
 async def publish(client: NatsClient, first: int, count: int) -> int:

@@ -18,7 +18,6 @@ from tests.servers.installation import Installation, installation
 from tests.servers.nats import stores
 from tests.servers.small_disk import MIB, SmallDisk, small_disk
 
-pytestmark = pytest.mark.timeout(240)
 PROJECT = "arm-lab"
 COLLECTOR = Source(Part.COLLECTOR, PROJECT)
 JOB = "name: short\ncommand: [python, -c, \"print('trained')\"]\nresources: {cpu: 0.1}\n"
@@ -81,7 +80,7 @@ async def test_an_installation_survives_each_of_its_disks_being_full(
             assert place.record().supervisor.process() is not None
             disks["home"].clear()
 
-            await eventually(lambda: all_healthy(place), what="all is healthy again by itself", within=60)
+            await eventually(lambda: all_healthy(place), what="all is healthy again by itself")
             assert (await place.cli("status")).code == 0
             assert place.record().supervisor_pid == before.supervisor_pid
             uploaded = await place.cli(*upload, "--wait", "--json")

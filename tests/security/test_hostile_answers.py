@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 from tests.security.hostile_text import SOME, STYLE, raw
 from tests.servers.nats import NatsServer, nats_server
 
-pytestmark = [pytest.mark.real_bus, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real_bus
 
 PROJECT = "arm-lab"
 X, AT = "§", "2026-11-30T12:00:00+00:00"

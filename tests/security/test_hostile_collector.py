@@ -20,7 +20,7 @@ from tests.eventually import eventually
 from tests.integration.test_lost_log import all_tagged, ask, client, supervised, tags, upload
 from tests.servers.nats import NatsServer, nats_server
 
-pytestmark = [pytest.mark.real_bus, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real_bus
 OPERATOR = Source(Part.OPERATOR)
 FLOOD, SIZE = 300, 110_000
 """More than the publisher's window, each larger than a letter with it in base64 could ever be."""
@@ -46,11 +46,11 @@ async def test_a_flood_of_unreadable_messages_delays_nobody(tmp_path: Path) -> N
         supervised(server, tmp_path),
     ):
         await upload(collector, "before")
-        await eventually(lambda: all_tagged(me, {"before"}), what="the first upload is judged", within=60)
+        await eventually(lambda: all_tagged(me, {"before"}), what="the first upload is judged")
         assert (await ask(me, "health"))["healthy"] is True
         await flood(server)
         await upload(collector, "after")
-        await eventually(lambda: all_tagged(me, {"before", "after"}), what="the other project is served", within=30)
+        await eventually(lambda: all_tagged(me, {"before", "after"}), what="the other project is served")
 
         async def told() -> dict[str, Any]:
             report = await ask(me, "health")
@@ -59,7 +59,7 @@ async def test_a_flood_of_unreadable_messages_delays_nobody(tmp_path: Path) -> N
             assert f"{FLOOD} messages of project evil ({FLOOD}) are parked" in " ".join(report["problems"])
             return report
 
-        await eventually(told, what="health says what is parked", within=30)
+        await eventually(told, what="health says what is parked")
         answer = await ask(me, "dead")
         assert answer["total"] == FLOOD
         assert {one["what"] for one in answer["dead"]} == {"message"}
@@ -68,7 +68,7 @@ async def test_a_flood_of_unreadable_messages_delays_nobody(tmp_path: Path) -> N
         async def all_told() -> bool:
             return (await dead.state()).messages == FLOOD
 
-        await eventually(all_told, what="every letter is in its stream", within=60)
+        await eventually(all_told, what="every letter is in its stream")
         letter = (await dead.read(0, limit=1))[0]
         assert json.loads(letter.data)["seq"] == 5
         assert len(letter.data) < 2_000
@@ -87,7 +87,7 @@ async def test_letters_that_cannot_be_stored_stay_in_the_store(tmp_path: Path) -
             for number in range(3):
                 await evil.jetstream().publish(f"fb.evil.upload.u-{number}.started", b"no event")
             await upload(collector, "u-1")
-            await eventually(lambda: all_tagged(me, {"u-1"}), what="the upload is judged", within=60)
+            await eventually(lambda: all_tagged(me, {"u-1"}), what="the upload is judged")
             assert (await ask(me, "dead"))["total"] == 3
 
 
@@ -102,18 +102,18 @@ async def test_an_event_that_the_bus_refuses_is_set_aside_and_told(tmp_path: Pat
         async with supervised(server, tmp_path):
             for name in ("d", long):
                 await collector.publish(toy.started(name, name))
-            await eventually(lambda: known(me, {"d": 0, long: 0}), what="the uploads are known", within=60)
+            await eventually(lambda: known(me, {"d": 0, long: 0}), what="the uploads are known")
             await tag(me, "d", "command-1")
             await change_stream(server, STREAM, max_msg_size=await stored_bytes(me, 3) + 20)
             refused = asyncio.create_task(tag(me, long, "command-2"))
-            named = await eventually(lambda: problem(me, "refuses 1 decided event"), what="health names it", within=60)
+            named = await eventually(lambda: problem(me, "refuses 1 decided event"), what="health names it")
             assert "message size exceeds maximum allowed" in named
             await tag(me, "d", "command-3")
             assert await known(me, {"d": 2, long: 0})
             refused.cancel()
         await change_stream(server, STREAM, max_msg_size=None)
         async with supervised(server, tmp_path):
-            await eventually(lambda: known(me, {"d": 2, long: 1}), what="it is stored in the end", within=60)
+            await eventually(lambda: known(me, {"d": 2, long: 1}), what="it is stored in the end")
             assert (await ask(me, "health"))["healthy"] is True
 
 

@@ -19,8 +19,6 @@ from sdk.tests.builders import NOBODY, record
 from tests.eventually import eventually
 from tests.servers.small_disk import MIB, small_disk
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -48,7 +46,7 @@ async def hanging(home: Path, recording: Path, *options: str) -> tuple[asyncio.s
     os.mkfifo(told)
     keep = os.open(told, os.O_RDWR)
     process = await upload(home, recording, *options)
-    await eventually(lambda: reads(process.pid, told) or process.returncode is not None, what="it reads", within=30)
+    await eventually(lambda: reads(process.pid, told) or process.returncode is not None, what="it reads")
     return process, keep
 
 

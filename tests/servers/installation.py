@@ -18,7 +18,7 @@ from forebay.local.home import ChildRecord, Home, Record, read_record
 from forebay.runtime.client import Client
 from forebay.runtime.settings import environment
 
-UP_WITHIN_S = 90.0
+UP_WITHIN_S = 240.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ async def installation(folder: Path, projects: Sequence[str], *, juicefs: bool =
         raise
     finally:
         await asyncio.to_thread(launch.stop, home, seen=lambda _: None)
-        await asyncio.to_thread(supervisor.wait, 10)
+        await asyncio.to_thread(supervisor.wait, UP_WITHIN_S)
 
 
 def _last_words(home: Home) -> str:

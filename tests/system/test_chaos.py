@@ -13,7 +13,6 @@ KILLS = 20
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
 async def test_killing_services_changes_nothing(tmp_path: Path) -> None:
     """No event lost, no job started twice, no document twice, every digest that of the log; the outage was said and survived."""
     report = await run_chaos(KILLS, seed=7, folder=tmp_path)

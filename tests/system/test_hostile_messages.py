@@ -18,10 +18,9 @@ from forebay.runtime.client import Client
 from forebay.runtime.errors import Refused
 
 from tests.chaos.examine import quiet
-from tests.eventually import eventually
+from tests.eventually import WITHIN_S, eventually
 from tests.servers.installation import Installation, installation
 
-pytestmark = pytest.mark.timeout(180)
 PROJECT = "arm-lab"
 COLLECTOR = Source(Part.COLLECTOR, PROJECT)
 
@@ -50,7 +49,9 @@ async def send(place: Installation, message: Message, **headers: str) -> dict[st
     """Publish as the collector would, whatever the codec thinks of it; returns the server's acknowledgement."""
     key = place.home.key("collector.arm-lab")
     async with Client.connect(place.record().nats_url, key, COLLECTOR) as client:
-        reply = await client.nc.request(message.subject, message.body, headers=message.headers | headers, timeout=5)
+        reply = await client.nc.request(
+            message.subject, message.body, headers=message.headers | headers, timeout=WITHIN_S
+        )
     acknowledgement: dict[str, Any] = json.loads(reply.data)
     return acknowledgement
 
@@ -81,13 +82,11 @@ async def test_a_message_that_is_no_event_is_parked(
     good = encode(started(upload))
     sent = await send(place, replace(good, body=good.body if body is None else body), **headers)
     seq = int(sent["seq"])
-    found = await eventually(lambda: letters(place, seq), what="a dead letter", within=20, every=0.3)
+    found = await eventually(lambda: letters(place, seq), what="a dead letter", every=0.3)
     assert all(cause in letter["cause"] for letter in found), found
     await send(place, encode(started(f"{upload}-after")))
     async with place.operator() as operator:
-        answer = await eventually(
-            lambda: _upload(operator, f"{upload}-after"), what="the next upload is known", within=20
-        )
+        answer = await eventually(lambda: _upload(operator, f"{upload}-after"), what="the next upload is known")
     assert answer["expected"] == 2
 
 
@@ -103,7 +102,7 @@ async def test_the_same_id_with_another_body_never_overwrites(place: Installatio
     first, second = encode(started("twice")), encode(started("twice", expected_episodes=9))
     await send(place, first)
     sent = await send(place, second, **{"Nats-Msg-Id": "another"})
-    found = await eventually(lambda: letters(place, int(sent["seq"])), what="a dead letter", within=20, every=0.3)
+    found = await eventually(lambda: letters(place, int(sent["seq"])), what="a dead letter", every=0.3)
     assert all("body" in letter["cause"] for letter in found), found
     async with place.operator() as operator:
         assert (await _upload(operator, "twice"))["expected"] == 2
@@ -114,14 +113,14 @@ async def test_a_clock_a_day_ahead_changes_nothing(place: Installation) -> None:
     ahead = msgspec.structs.replace(started("ahead"), time=datetime.now(UTC) + timedelta(days=1))
     await send(place, encode(ahead))
     async with place.operator() as operator:
-        answer = await eventually(lambda: _upload(operator, "ahead"), what="the upload is known", within=20)
+        answer = await eventually(lambda: _upload(operator, "ahead"), what="the upload is known")
     assert answer["expected"] == 2
 
 
 async def test_after_all_that_every_store_is_what_the_log_says(place: Installation) -> None:
     """Healthy, quiet, and a fresh fold, parked messages included, has the live digest."""
     async with place.operator() as operator:
-        await eventually(lambda: quiet(place, operator), what="all is quiet", within=30, every=0.3)
+        await eventually(lambda: quiet(place, operator), what="all is quiet", every=0.3)
     for part in SERVICES:
         ran = await place.cli("rebuild", part, "--project", PROJECT, "--json")
         assert ran.code == 0, ran.out + ran.err

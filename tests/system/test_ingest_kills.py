@@ -12,7 +12,6 @@ KILLS = 4
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(300)
 async def test_killing_ingest_changes_nothing_in_the_versions(tmp_path: Path) -> None:
     """Fifty episodes: the same version, the same digests, each verdict once, no stray file."""
     outcome = await run_kills(KILLS, seed=5, folder=tmp_path)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.chaos.registry_kills import kill_and_compare
 from tests.servers.ferretdb import mongo_url
 
 
-@pytest.mark.timeout(120)
 async def test_kills_during_a_rebuild_change_nothing_on_sqlite(tmp_path: Path) -> None:
     """The live state, the one that took over, and a fold of the log are the same."""
     store = {"FOREBAY_STORE": str(tmp_path / "state.sqlite")}
@@ -18,7 +15,6 @@ async def test_kills_during_a_rebuild_change_nothing_on_sqlite(tmp_path: Path) -
     assert outcome.rebuilt == (outcome.live, outcome.swapped)
 
 
-@pytest.mark.timeout(120)
 async def test_kills_during_a_rebuild_change_nothing_on_the_mongo_wire(tmp_path: Path) -> None:
     """The same, on a store without transactions."""
     async with mongo_url(tmp_path / "mongo") as url:

@@ -17,10 +17,9 @@ from forebay.local.home import Home, Record, read_record
 from forebay.local.pool import volume_tools
 from forebay.runtime.client import Client
 
-from tests.eventually import eventually
+from tests.eventually import WITHIN_S, eventually
 from tests.servers.installation import Installation
 
-pytestmark = pytest.mark.timeout(240)
 PARTS = {"nats-server", *(str(part) for part in SERVICES)}
 
 
@@ -103,7 +102,7 @@ async def test_what_dies_comes_back_and_a_project_joins(place: Installation) -> 
             for c in now.children
         )
 
-    await eventually(all_back, what="everything is back", within=60)
+    await eventually(all_back, what="everything is back")
     assert place.record().nats_port == before.nats_port
     assert {child.name: child.restarts for child in place.record().children if child in victims or child.restarts} == {
         child.name: 1 for child in victims
@@ -114,7 +113,7 @@ async def test_what_dies_comes_back_and_a_project_joins(place: Installation) -> 
     await eventually(lambda: place.record().projects == ["arm-lab", "dog-lab"], what="the record names the new project")
     source = Source(Part.COLLECTOR, "dog-lab")
     async with Client.connect(before.nats_url, place.home.key("collector.dog-lab"), source) as newcomer:
-        reply = await newcomer.nc.request("fb.dog-lab.upload.u1.started", b"{}", timeout=5)
+        reply = await newcomer.nc.request("fb.dog-lab.upload.u1.started", b"{}", timeout=WITHIN_S)
     assert "seq" in json.loads(reply.data)
 
 
@@ -125,7 +124,7 @@ async def test_after_a_crash_of_the_supervisor_up_clears_the_remains(place: Inst
     job = tmp_path / "job.yaml"
     job.write_text('name: long\ncommand: [python, -c, "import time; time.sleep(600)"]\nresources: {cpu: 0.1}\n')
     assert (await place.cli("submit", str(job), "--project", "arm-lab")).code == 0
-    await eventually(lambda: job_state(place), what="the job runs", within=60, every=0.3)
+    await eventually(lambda: job_state(place), what="the job runs", every=0.3)
     (attempt,) = live_attempts(place.home)
     training = {process.pid for process in attempt.processes}
     os.kill(first.supervisor_pid, signal.SIGKILL)

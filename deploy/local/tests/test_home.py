@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,18 @@ def test_a_preferred_port_is_taken_when_it_is_free() -> None:
     """The bus comes back where clients look for it."""
     port = free_port()
     assert free_port(port) == port
+
+
+def test_a_port_is_none_of_those_for_outgoing_connections() -> None:
+    """Else a client could be given it while its server is down, and the server could not come back."""
+    assert all(free_port() < 32_768 for _ in range(20))
+
+
+def test_a_port_that_somebody_holds_is_not_taken() -> None:
+    """Another one is found."""
+    with socket.create_server(("127.0.0.1", free_port())) as holder:
+        held = int(holder.getsockname()[1])
+        assert free_port(held) != held
 
 
 def test_keys_are_made_once(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path, orphan: subproce
     assert launch.running(home) is None
     cleared = launch.stop(home, seen=lambda _: None)
     assert cleared.processes == ["ingest"]
-    assert orphan.wait(5) == -9
+    assert orphan.wait() == -9
     after = read_record(home)
     assert after is not None
     assert (after.phase, after.children[0].state) == ("stopped", "stopped")

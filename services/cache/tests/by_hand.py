@@ -24,6 +24,8 @@ from forebay.contracts.v1.datasets import PinnedInput
 from forebay.runtime.machine import Action, Emit, Work
 from forebay.runtime.work import Worker, WorkItem
 
+from tests.eventually import WITHIN_S
+
 from .builders import Context, Log, granted
 
 
@@ -115,7 +117,7 @@ class Unreliable:
     def fetch(self, root: Path, file: PlannedFile) -> int:  # noqa: ARG002
         if self.gate is not None:
             self.waiting.set()
-            self.gate.wait(20)
+            assert self.gate.wait(WITHIN_S)
         if (trouble := self.trouble.get(file.path.split("/")[0])) is not None:
             raise trouble
         self.fetched += file.planned_bytes

@@ -174,7 +174,7 @@ def same_as(original: Path, trials: list[tuple[Path, list[str], str | None]]) ->
     while done < len(trials):
         jobs = [[str(original), str(path), columns, rows] for path, columns, rows in trials[done:]]
         reader = subprocess.run(
-            [sys.executable, __file__], input=json.dumps(jobs), check=False, capture_output=True, text=True, timeout=50
+            [sys.executable, __file__], input=json.dumps(jobs), check=False, capture_output=True, text=True
         )
         answers = reader.stdout.split()
         same += [done + number for number, answer in enumerate(answers) if answer == "same"]

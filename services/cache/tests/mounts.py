@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from forebay.cache.adapters import juicefs_volume
 from forebay.cache.adapters.juicefs_volume import Bucket
 from forebay.runtime.settings import environment
 
-MOUNT_WITHIN_S = 20.0
+from tests.eventually import WITHIN_S, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +72,14 @@ def mounted(
     with log_path.open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**environment(), **secrets})
     try:
-        deadline = time.monotonic() + MOUNT_WITHIN_S
-        while not juicefs_volume.is_mounted(mountpoint):
+
+        def there() -> bool:
             assert process.poll() is None, log_path.read_text()
-            assert time.monotonic() < deadline, log_path.read_text()
-            time.sleep(0.02)
+            return juicefs_volume.is_mounted(mountpoint)
+
+        wait_until(there, what="the mount is there")
         yield Mounted(mountpoint, cache_dir, process, log_path)
     finally:
         juicefs_volume.unmount(mountpoint)
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=WITHIN_S)

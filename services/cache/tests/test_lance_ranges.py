@@ -202,9 +202,10 @@ def test_unknown_feature_flag_is_refused(tmp_path: Path) -> None:
     """A manifest that asks for an unknown reader feature is refused, not guessed at."""
     table = tmp_path / "frames.lance"
     tables.rows_deleted(table, "2.2")
-    manifest = max((table / "_versions").glob("*.manifest"), key=lambda path: path.stat().st_mtime)
+    flags = b"\x48\x01\x50\x01"  # reader flags = 1, writer flags = 1
+    (manifest,) = (path for path in (table / "_versions").glob("*.manifest") if flags in path.read_bytes())
     content = bytearray(manifest.read_bytes())
-    place = content.rindex(b"\x48\x01\x50\x01")  # reader flags = 1, writer flags = 1
+    place = content.rindex(flags)
     content[place : place + 4] = b"\x48\x40\x50\x40"
     manifest.write_bytes(content)
     with pytest.raises(FormatUnsupportedError, match="reader feature 64"):

@@ -34,7 +34,7 @@ from forebay.runtime.health import Health
 from forebay.runtime.machine import Deadline, Emit, Work
 from forebay.runtime.stores.sqlite import SqliteStore
 
-from tests.eventually import eventually
+from tests.eventually import WITHIN_S, eventually
 
 from .builders import NOON, pinned, released
 from .by_hand import Cache, Unreliable
@@ -70,7 +70,7 @@ async def test_it_stops_when_nobody_wants_it(folder: Path, tmp_path: Path, pool:
     work = await cache.planned("train-1", pinned(folder))
     pool.gate = threading.Event()
     running = asyncio.ensure_future(cache.work(work))
-    assert await asyncio.to_thread(pool.waiting.wait, 20)
+    assert await asyncio.to_thread(pool.waiting.wait, WITHIN_S)
     cache.log.say(released("train-1"), source=Part.INGEST)
     seen = cache.context.looks + 2
     await eventually(lambda: cache.context.looks >= seen, what="the worker looks who is left")

@@ -15,20 +15,22 @@ from forebay.ingest.adapters.decoders import Decoders, Task, value_of
 from forebay.ingest.errors import UnreadableFileError
 from forebay.ingest.inspection import inspect
 
+from tests.eventually import WITHIN_S
+
 from . import lerobot_builder as lerobot
 from .decoder_tasks import BAD_BYTES, die, die_at_bad_bytes, die_once, double, eat, hang, refuse
 from .lerobot_builder import FIRST_DATA, SECOND_DATA, SECOND_VIDEO
 
-TIGHT = Limits(memory_bytes=400 << 20, silent_s=3, cpu_s=20)
+TIGHT = Limits(memory_bytes=400 << 20, cpu_s=20)
+IMPATIENT = Limits(silent_s=2)
 
 
-def test_a_decoder_that_dies_hangs_or_eats_costs_its_own_task_only(tmp_path: Path) -> None:
+def test_a_decoder_that_dies_or_eats_costs_its_own_task_only(tmp_path: Path) -> None:
     """Every task gets a value or an error in its place, in order; an accident is tried again once."""
     steps: list[int] = []
     tasks = [
         Task(function=double, arguments=(1,), on_steps=steps.append),
         Task(function=die, arguments=()),
-        Task(function=hang, arguments=()),
         Task(function=eat, arguments=()),
         Task(function=refuse, arguments=()),
         Task(function=die_once, arguments=(tmp_path / "mark",)),
@@ -37,13 +39,24 @@ def test_a_decoder_that_dies_hangs_or_eats_costs_its_own_task_only(tmp_path: Pat
     with Decoders(processes=3, limits=TIGHT) as pool:
         answers = pool.run(tasks)
     said = [str(answer) for answer in answers]
-    assert [answers[0], answers[5], answers[6]] == [2, "second time lucky", 4]
-    assert [word in text for word, text in zip(("died", "hung", "400 MiB", "no good"), said[1:5], strict=True)] == [
-        True
-    ] * 4
+    assert [answers[0], answers[4], answers[5]] == [2, "second time lucky", 4]
+    assert [word in text for word, text in zip(("died", "400 MiB", "no good"), said[1:4], strict=True)] == [True] * 3
     assert steps == [1, 1]
     with pytest.raises(UnreadableFileError):
         value_of(answers[1])
+
+
+def test_a_decoder_that_hangs_costs_its_own_task_only() -> None:
+    """It is ended when it was silent for too long; the file is told, and the others have their values."""
+    tasks = [
+        Task(function=double, arguments=(1,)),
+        Task(function=hang, arguments=()),
+        Task(function=double, arguments=(2,)),
+    ]
+    with Decoders(processes=2, limits=IMPATIENT) as pool:
+        first, hung, last = pool.run(tasks)
+    assert (first, last) == (2, 4)
+    assert "hung: no progress for 2 s" in str(hung)
 
 
 def test_a_decoder_that_dies_is_a_finding_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,5 +126,5 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     inspect(lerobot.build(tmp_path))
     servers = [child for child in psutil.Process().children() if "decoder_server" in " ".join(child.cmdline())]
     assert len(servers) == 1
-    _, alive = psutil.wait_procs(servers[0].children(), timeout=10)
+    _, alive = psutil.wait_procs(servers[0].children(), timeout=WITHIN_S)
     assert alive == []

@@ -40,7 +40,7 @@ from services.registry.tests.test_verify_checkpoint import event_for, own, put
 from tests.eventually import eventually
 from tests.servers.nats import NatsServer, nats_server
 
-pytestmark = [pytest.mark.real_bus, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.real_bus
 OPERATOR = Source(Part.OPERATOR)
 NOT_YET = frozenset({"catching-up", "verification-pending", "unknown-checkpoint", "unknown-id"})
 """What the registry may say before it has folded what was just published."""
@@ -90,7 +90,7 @@ async def ask(client: Client, question: str, **args: object) -> Answer:
                 return None
             raise
 
-    found = await eventually(answered, what=f"the registry answers {question}", within=20)
+    found = await eventually(answered, what=f"the registry answers {question}")
     assert isinstance(found, Answer)
     return found
 

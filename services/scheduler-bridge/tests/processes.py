@@ -1,10 +1,8 @@
-"""Real attempts for tests: plans, a backend with the stand-in agent, and waiting for conditions with a deadline."""
+"""Real attempts for tests: plans, and a backend with the stand-in agent."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +11,6 @@ from forebay.scheduler_bridge.ports import AttemptPlan
 
 STAND_IN = Path(__file__).with_name("stand_in_agent.py")
 VARIABLES = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-
-
-def eventually(what: Callable[[], bool], within: float = 10.0) -> None:
-    """Wait for a condition."""
-    until = time.monotonic() + within
-    pause = 0.005
-    while not what():
-        assert time.monotonic() < until, f"not within {within} s"
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.1)
 
 
 def backend(home: Path, behaviour: str = "run") -> LocalProcesses:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import socket
 import ssl
 import subprocess
 from base64 import b64decode
@@ -16,11 +15,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from forebay.local.home import free_port
 from forebay.runtime.health import Health
 from forebay.scheduler_bridge.adapters.admission_server import MAX_BYTES, AdmissionServer
 from forebay.scheduler_bridge.domain import pod_layout as layout
 from forebay.scheduler_bridge.domain.cluster.moves import GateKind
 from forebay.scheduler_bridge.errors import ApiSilentError
+
+from tests.eventually import eventually
 
 from .cluster_jobs import site
 from .test_admission import review
@@ -54,9 +56,7 @@ class Watched(Health):
 
     async def shows(self, text: str) -> None:
         """Wait until it says so."""
-        async with asyncio.timeout(10):
-            while text not in self.state():
-                await asyncio.sleep(0.02)
+        await eventually(lambda: text in self.state(), what=f"the webhook shows {text!r}")
 
 
 class Gates:
@@ -71,12 +71,6 @@ class Gates:
             msg = "no answer"
             raise ApiSilentError(msg)
         return "annotation"
-
-
-def free_port() -> int:
-    with socket.create_server(("", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -26,6 +26,8 @@ from forebay.scheduler_bridge.workers.observe import Observer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.eventually import WITHIN_S
+
 from .cluster_jobs import site
 from .cluster_objects import NAMESPACE, Cluster, condition, ended, pod, running, workload
 from .test_instrument import applied, plain_job
@@ -75,7 +77,7 @@ class Watch:
         observer = Observer(self.stage.watch, {"arm-lab": NAMESPACE}, partial(adoption_of, sites={"arm-lab": SITE}))
         task = asyncio.create_task(observer(company))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WITHIN_S):
                 while not (found := holds()):
                     company.said.clear()
                     waiting = asyncio.create_task(company.said.wait())

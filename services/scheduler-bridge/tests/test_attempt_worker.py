@@ -24,10 +24,15 @@ from forebay.scheduler_bridge.domain.documents import Attempt, Ending
 from forebay.scheduler_bridge.workers.attempt import AttemptWorker, Pace
 from msgspec.structs import replace
 
+from tests.eventually import WITHIN_S, eventually
+
 from .processes import backend, plan, python
 from .world import START, World, make_ready, upload
 
-QUICK = Pace(look_every=0.02, grace=1.0, linger=0.5)
+PATIENT = Pace(look_every=0.02, grace=WITHIN_S, linger=WITHIN_S)
+"""What ends by itself is given its time, however busy the machine is."""
+FORCEFUL = Pace(look_every=0.02, grace=0.2, linger=0.2)
+"""For what never ends by itself."""
 
 
 class Context:
@@ -60,12 +65,13 @@ class Bench:
         self.world = World()
         self.context = Context(self.world)
         self.behaviour = "run"
+        self.pace = PATIENT
 
     async def work(self, index: int = 0) -> None:
         """Run one work item as a fresh process of the bridge would."""
         work = self.world.work[index]
         item = WorkItem(kind=work.kind, key=work.key, project=work.project, payload=work.payload, tries=0)
-        worker = AttemptWorker(backend(self.home, self.behaviour), QUICK)
+        worker = AttemptWorker(backend(self.home, self.behaviour), self.pace)
         await self.context.emit(*await worker(item, self.context))
 
     def reasons(self) -> list[str]:
@@ -85,13 +91,13 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 async def until(what: Callable[[], bool], running: Awaitable[None] | None = None) -> None:
     """Wait for a condition while the worker runs."""
-    for _ in range(1000):
-        if what():
-            return
+
+    def holds() -> bool:
         if isinstance(running, asyncio.Task) and running.done():
             running.result()
-        await asyncio.sleep(0.01)
-    raise AssertionError("not within 10 s")
+        return what()
+
+    await eventually(holds, what="what the worker does is seen", every=0.01)
 
 
 def sleeper() -> list[str]:
@@ -216,6 +222,7 @@ async def test_cancel_ends_the_process_and_frees_the_quota(bench: Bench) -> None
 
 async def test_a_command_that_ignores_the_request_is_ended_by_force(bench: Bench) -> None:
     """SIGTERM is ignored by the command: after the grace nothing is left alive."""
+    bench.pace = FORCEFUL
     began = bench.home / "began"
     code = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open({str(began)!r}, 'w'); time.sleep(600)"
     job = bench.world.submit(command=list(python(code)))
@@ -239,6 +246,7 @@ async def test_cancelled_before_it_was_started(bench: Bench) -> None:
 
 async def test_children_that_outlive_the_command_are_ended(bench: Bench) -> None:
     """A child left in the background by a command that succeeded does not stay on the machine."""
+    bench.pace = FORCEFUL
     code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)"
     job = bench.world.submit(command=list(python(code)))
     await bench.work()
@@ -269,7 +277,7 @@ async def test_inputs_and_parameters_reach_the_attempt(bench: Bench) -> None:
 
 async def test_work_before_its_job_waits(bench: Bench) -> None:
     """Work whose job is not in the store yet is tried again, not lost."""
-    worker = AttemptWorker(backend(bench.home), QUICK)
+    worker = AttemptWorker(backend(bench.home), PATIENT)
     item = WorkItem(kind="attempt", key="k", project="arm-lab", payload={"job": "x-1", "attempt": 1}, tries=0)
     with pytest.raises(RetryLater):
         await worker(item, bench.context)
@@ -300,7 +308,7 @@ async def test_nothing_is_started_on_a_disk_without_room(bench: Bench) -> None:
     job = bench.world.submit(command=list(python("print('done')")))
     work = bench.world.work[0]
     item = WorkItem(kind=work.kind, key=work.key, project=work.project, payload=work.payload, tries=0)
-    full = AttemptWorker(backend(bench.home), QUICK, lambda: "the disk of the home has 1.0 MB of 1.0 GB free")
+    full = AttemptWorker(backend(bench.home), PATIENT, lambda: "the disk of the home has 1.0 MB of 1.0 GB free")
     with pytest.raises(RetryLater, match=r"DiskFull: the disk of the home has 1\.0 MB"):
         await full(item, bench.context)
     assert bench.reasons() == ["DiskFull"]

@@ -16,7 +16,9 @@ from forebay.scheduler_bridge.adapters.local_processes import LocalProcesses
 from forebay.scheduler_bridge.errors import StartError
 from forebay.scheduler_bridge.ports import AttemptPlan, Observation
 
-from .processes import backend, eventually, plan, python
+from tests.eventually import wait_until
+
+from .processes import backend, plan, python
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def wait_for(local: LocalProcesses, one: AttemptPlan, stage: str) -> Observation:
-    eventually(lambda: local.observe(one).stage == stage)
+    wait_until(lambda: local.observe(one).stage == stage, what=f"the attempt is {stage}")
     return local.observe(one)
 
 
@@ -50,7 +52,7 @@ def test_an_attempt_from_start_to_report(home: Path) -> None:
     seen = wait_for(local, one, "ended")
     assert seen.exit is not None
     assert (seen.exit.exit_code, seen.exit.reason, seen.exit.ran) == (3, "ProcessFailed", True)
-    eventually(lambda: not local.observe(one).alive)
+    wait_until(lambda: not local.observe(one).alive, what="nothing of the attempt is alive")
     assert "epoch 1" in local.log_tail(one)
 
 
@@ -71,7 +73,7 @@ def test_an_agent_that_has_no_lock_yet_is_not_started_beside(home: Path) -> None
     environment = {"FOREBAY_ATTEMPT_DIR": str(local.folder(one))}
     early = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=environment)
     try:
-        eventually(lambda: local.observe(one).alive)
+        wait_until(lambda: local.observe(one).alive, what="the attempt is seen")
         assert backend(home).launch(one) is False
         assert early.pid in local.observe(one).processes
     finally:
@@ -130,14 +132,14 @@ def test_a_killed_agent_leaves_its_command_and_both_are_seen(home: Path) -> None
     local, one = backend(home), plan(*python(grandchild))
     local.launch(one)
     seen = wait_for(local, one, "running")
-    eventually((home / "began").exists)
+    wait_until((home / "began").exists, what="the command has begun")
     os.kill(int(str(seen.agent).partition("@")[0]), signal.SIGKILL)
-    eventually(lambda: not local.observe(one).agent_alive)
+    wait_until(lambda: not local.observe(one).agent_alive, what="the agent is gone")
     left = local.observe(one)
     assert left.alive
     assert left.exit is None
     assert len(left.processes) == 2, "the command, and its child in a session of its own"
-    eventually(lambda: not local.stop(one, force=True))
+    wait_until(lambda: not local.stop(one, force=True), what="nothing is left to end")
     assert not local.observe(one).alive
 
 
@@ -174,7 +176,7 @@ def test_an_agent_that_cannot_begin_is_a_failed_start(home: Path) -> None:
     """The agent ends before its lock: StartFailed with its words in the log, not an endless wait."""
     local, one = backend(home, "die-before-lock"), plan("true")
     local.launch(one)
-    eventually(lambda: local.observe(one).exit is not None)
+    wait_until(lambda: local.observe(one).exit is not None, what="the attempt has ended")
     report = local.observe(one).exit
     assert report is not None
     assert (report.reason, report.ran) == ("StartFailed", False)

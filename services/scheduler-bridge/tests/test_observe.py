@@ -16,6 +16,8 @@ from forebay.scheduler_bridge.adapters.list_watch import Gone, Listed, Put, Seen
 from forebay.scheduler_bridge.domain.cluster.objects import Collection
 from forebay.scheduler_bridge.workers.observe import Observer
 
+from tests.eventually import WITHIN_S
+
 from .cluster_objects import Cluster, condition, ended, kube_job, pod, workload
 
 T = TypeVar("T")
@@ -80,7 +82,7 @@ async def facts(world: Cluster, stage: Stage, *, until: Callable[[list[str]], bo
     company = InMemory(world)
     task = asyncio.create_task(Observer(stage.watch, {"arm-lab": "arm-lab"})(company))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WITHIN_S):
             while not until(found := recorded(world)):
                 company.said.clear()
                 await company.said.wait()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ from typing import Any, NoReturn, TypeVar
 from nats.errors import NoRespondersError
 
 from forebay.runtime import health_server, telemetry
+from forebay.runtime.allocator import use_few_arenas
 from forebay.runtime.answers import Answers
 from forebay.runtime.bus import Bus
 from forebay.runtime.collector import collect_seldom
@@ -73,6 +75,8 @@ async def run_service(
     os.umask(int(settings.umask, 8))
     log_to_stderr(settings.log_level, "%(asctime)s %(levelname)s %(name)s %(message)s")
     telemetry.set_up(service.name, settings.otlp_endpoint)
+    if settings.cached_documents is not None:
+        service = dataclasses.replace(service, kept=settings.cached_documents)
     health = Health(service.name)
     _watch_disks(health, service.name, settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -301,6 +305,7 @@ async def until_told(run: Callable[[], Awaitable[None]], *, again_s: float = 5.0
 
 def main(run: Callable[[], Awaitable[None]]) -> None:
     """Run a service until SIGTERM or SIGINT; exit 1 with one sentence when it cannot go on."""
+    use_few_arenas()
     collect_seldom()
     try:
         asyncio.run(until_told(run))

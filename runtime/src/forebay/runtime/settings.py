@@ -48,9 +48,13 @@ class ServiceSettings(BaseModel):
     umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
     """Which permissions new files do not get: 077, only this user may read them; 027, its group, too.
     Where pods of other users read what a service writes into a shared pool, 022."""
+    store_cache_bytes: int = Field(default=32 << 20, ge=1 << 20)
+    """Pages of the SQLite file that stay in memory: enough for the inner ones of a store of a million documents."""
     otlp_endpoint: str | None = None
     """OTLP/HTTP collector, e.g. http://127.0.0.1:4318; None: no traces are sent."""
     log_level: str = "INFO"
+    cached_documents: int | None = Field(default=None, ge=1)
+    """Documents that stay in memory between two events; None: as many as the service needs to be fast."""
 
     @field_validator("store_url")
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -18,6 +19,8 @@ import psutil
 from forebay.runtime.disk_room import DISK_FLOOR_BYTES
 
 RECORD_VERSION = 1
+_PORTS = range(15_000, 30_000)
+"""Below the ports of outgoing connections: from 32,768 on Linux, from 49,152 on macOS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +185,20 @@ def write_record(home: Home, record: Record) -> None:
 
 
 def free_port(preferred: int = 0) -> int:
-    """A free port on 127.0.0.1, the preferred one if nobody holds it."""
-    for port in (preferred, 0):
+    """A free port on 127.0.0.1, the preferred one if nobody holds it.
+
+    Never one that the kernel would give to an outgoing connection: such a port can be gone before
+    its server takes it, or while the server is down for a moment. A client that tries to connect
+    again and again may even be given it, and then talks to itself.
+    """
+    candidates = random.sample(_PORTS, len(_PORTS))
+    for port in [preferred, *candidates] if preferred else candidates:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return int(probe.getsockname()[1])
+            return port
     msg = "no free port on 127.0.0.1"
     raise OSError(msg)

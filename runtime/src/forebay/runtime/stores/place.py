@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from forebay.runtime.errors import FencedError
 from forebay.runtime.settings import ServiceSettings
 from forebay.runtime.stores.port import Store
-from forebay.runtime.stores.sqlite import SqliteStore
+from forebay.runtime.stores.sqlite import CACHE_BYTES, SqliteStore
 from forebay.runtime.stores.sqlite_errors import check, in_words, is_damaged, set_aside
 
 LEASE_S = 10.0
@@ -50,8 +50,9 @@ class StorePlace(Protocol):
 class SqlitePlace:
     """One file; the shadow is a file beside it, which is renamed over it."""
 
-    def __init__(self, path: Path, *, fold_version: int) -> None:
+    def __init__(self, path: Path, *, fold_version: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._path = path
+        self._cache_bytes = cache_bytes
         self._shadow = Path(f"{path}.shadow")
         self._fold_version = fold_version
         self.note = ""
@@ -72,7 +73,7 @@ class SqlitePlace:
             return self._open()
 
     def _open(self) -> Store:
-        return SqliteStore(self._path, fold_version=self._fold_version)
+        return SqliteStore(self._path, fold_version=self._fold_version, cache_bytes=self._cache_bytes)
 
     async def shadow(self, live: Store) -> Store:  # noqa: ARG002 a file needs no connection of the live one
         self._remove()
@@ -91,7 +92,7 @@ class SqlitePlace:
             Path(f"{self._path}{suffix}").unlink(missing_ok=True)
         self._shadow.replace(self._path)
         _flush(self._path.parent)
-        new = SqliteStore(self._path, fold_version=self._fold_version)
+        new = SqliteStore(self._path, fold_version=self._fold_version, cache_bytes=self._cache_bytes)
         if not await new.acquire(uuid.uuid4().hex, ttl_s=LEASE_S):
             msg = f"another process took {self._path} while it was swapped"
             raise FencedError(msg)
@@ -155,4 +156,4 @@ def place_of(settings: ServiceSettings, service: str, *, fold_version: int) -> S
     """The place that the settings name."""
     if settings.store_url:
         return MongoPlace(settings.store_url, service, fold_version=fold_version)
-    return SqlitePlace(settings.store_path(service), fold_version=fold_version)
+    return SqlitePlace(settings.store_path(service), fold_version=fold_version, cache_bytes=settings.store_cache_bytes)

@@ -48,7 +48,7 @@ WHERE e.kind = ? AND e.field = ? AND e.value = ? ORDER BY e.key
 """
 """CROSS JOIN keeps SQLite from walking through every document of the kind and asking the index about each."""
 _SCRATCH = "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN IMMEDIATE;"
-_CACHE_KIB = 32 << 10
+CACHE_BYTES = 32 << 20
 """Room for the inner pages of a store of a million nodes, so that a look costs one read."""
 
 
@@ -60,11 +60,12 @@ class SqliteStore:
     flushed, documents in sorted runs until somebody asks for a page of them.
     """
 
-    def __init__(self, path: Path, *, fold_version: int, scratch: bool = False) -> None:
+    def __init__(self, path: Path, *, fold_version: int, scratch: bool = False, cache_bytes: int = CACHE_BYTES) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._fold_version = fold_version
         self._scratch = scratch
+        self._cache_bytes = cache_bytes
         self._runs: SortedRuns | None = None
         self._epoch: int | None = None
         self._lost = False
@@ -74,7 +75,7 @@ class SqliteStore:
     def _connect(self) -> None:
         self._db = sqlite3.connect(self._path, timeout=10, isolation_level=None, check_same_thread=False)
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=10000;")
-        self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        self._db.execute(f"PRAGMA cache_size=-{self._cache_bytes >> 10}")
         self._db.executescript(_SCHEMA)
         self._db.execute("INSERT OR IGNORE INTO head VALUES (1, 0, ?, 0, '', 0)", (self._fold_version,))
         self._inode = self._path.stat().st_ino

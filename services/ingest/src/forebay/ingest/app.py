@@ -47,6 +47,8 @@ def definition() -> Service:
 def workers(settings: IngestSettings) -> dict[str, Worker]:
     """What does the long work."""
     # pyarrow, PyAV and Lance take a second to import: `definition` and the CLI do without them
+    import pyarrow as pa  # noqa: PLC0415
+
     from forebay.ingest.adapters.landing_folder import LandingFolders  # noqa: PLC0415
     from forebay.ingest.adapters.report_files import ReportFiles  # noqa: PLC0415
     from forebay.ingest.workers import leases  # noqa: PLC0415
@@ -56,6 +58,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     from forebay.ingest.workers.register import Registrar  # noqa: PLC0415
     from forebay.ingest.workers.validate import Validator  # noqa: PLC0415
 
+    pa.set_memory_pool(pa.system_memory_pool())  # pyarrow's own keeps megabytes for each thread that ever used it
     pool, registered = settings.pool_folder, settings.home.absolute() / "registered"
     landings = LandingFolders(pool)
     return {

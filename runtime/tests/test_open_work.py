@@ -10,7 +10,7 @@ from forebay.runtime.bus import Bus
 from forebay.runtime.engine import Engine
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit, Work
-from forebay.runtime.open_work import OpenWork
+from forebay.runtime.open_work import OpenWork, Slots
 from forebay.runtime.records import WorkRecord
 from forebay.runtime.work import WorkContext, WorkItem
 from forebay.runtime.workshop import Workshop
@@ -19,14 +19,23 @@ from runtime.tests.test_engine import start
 from tests.eventually import eventually
 
 
-def record(item: str, *, group: str | None = None, asked_at: float = 0.0, not_before: float = 0.0) -> WorkRecord:
+def record(
+    item: str, *, group: str | None = None, asked_at: float = 0.0, not_before: float = 0.0, project: str = "lab"
+) -> WorkRecord:
     return WorkRecord(
-        work="mend", item=item, project="lab", payload={}, group=group, asked_at=asked_at, not_before=not_before
+        work="mend", item=item, project=project, payload={}, group=group, asked_at=asked_at, not_before=not_before
     )
 
 
-def line(work: OpenWork, now: float = 100.0) -> list[tuple[str, list[str]]]:
-    return [(lane, [one.item for one in records]) for lane, records in work.due("mend", now)]
+def line(work: OpenWork, now: float = 100.0, slots: Slots = Slots.unshared(100)) -> list[tuple[str, list[str]]]:  # noqa: B008 a value
+    """What starts one after the other while nothing ends."""
+    found: list[tuple[str, list[str]]] = []
+    running: dict[tuple[str, str], None] = {}
+    while (due := work.next_due("mend", now, running, slots)) is not None:
+        project, lane, records = due
+        running[project, lane] = None
+        found.append((lane, [one.item for one in records]))
+    return found
 
 
 def test_a_group_is_one_lane_and_goes_as_a_whole_when_anything_of_it_is_due() -> None:
@@ -42,7 +51,7 @@ def test_a_group_is_one_lane_and_goes_as_a_whole_when_anything_of_it_is_due() ->
     )
     assert line(work) == [("b", ["b1", "b2", "b3"]), ("a", ["a"])]
     assert line(work, now=101) == [("c", ["c1"]), ("b", ["b1", "b2", "b3"]), ("a", ["a"])]
-    assert list(work.due("sweep", 100)) == []
+    assert work.next_due("sweep", 100, {}, Slots.shared(3)) is None
 
 
 def test_a_lane_that_had_its_turn_goes_to_the_end() -> None:
@@ -86,7 +95,9 @@ def mend(item: str, group: str | None, **payload: object) -> Work:
 async def at_work(tmp_path: Path) -> tuple[Engine, Mender, asyncio.Task[None]]:
     engine, _ = await start(tmp_path)
     mender = Mender()
-    shop = Workshop(engine, Bus("nats://127.0.0.1:1", engine.service.source, None), {"mend": mender}, {"mend": 2})
+    shop = Workshop(
+        engine, Bus("nats://127.0.0.1:1", engine.service.source, None), {"mend": mender}, {"mend": Slots.unshared(2)}
+    )
     return engine, mender, asyncio.create_task(shop.run())
 
 

@@ -21,13 +21,15 @@ from forebay.runtime.state import State
 from forebay.runtime.work import T, WorkItem
 from forebay.scheduler_bridge.workers.attempt import AttemptWorker, Pace
 
+from tests.run_here import RunHere
+
 from .processes import backend, plan, python
 from .world import World, make_ready, upload
 
 QUICK = Pace(look_every=0.02, grace=1.0, linger=0.5)
 
 
-class Context:
+class Context(RunHere):
     """`WorkContext` over a world: what is emitted goes into its log at once."""
 
     def __init__(self, world: World) -> None:

@@ -27,6 +27,8 @@ from forebay.runtime.errors import FencedError, RuntimeFailure, StoreNotFitError
 from forebay.runtime.health import Health
 from forebay.runtime.log import LogReader
 from forebay.runtime.machine import Service
+from forebay.runtime.open_work import Slots
+from forebay.runtime.processes import ProcessServer
 from forebay.runtime.publisher import Publisher
 from forebay.runtime.reader import Reader
 from forebay.runtime.settings import ServiceSettings
@@ -38,7 +40,7 @@ from forebay.runtime.workshop import Workshop
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-_NO_CONCURRENCY: Mapping[str, int] = {}
+_DEFAULT_SLOTS: Mapping[str, Slots] = {}
 
 
 async def run_service(
@@ -46,13 +48,15 @@ async def run_service(
     settings: ServiceSettings,
     workers: Mapping[str, Worker],
     *,
-    concurrency: Mapping[str, int] = _NO_CONCURRENCY,
+    slots: Mapping[str, Slots] = _DEFAULT_SLOTS,
+    processes: ProcessServer | None = None,
     companions: Sequence[Companion] = (),
 ) -> None:
     """Run until cancelled. Raises when the service must not go on; its supervisor starts it again.
 
     `companions` run beside the reader from the moment the log is folded: they watch the
-    world and say what they see. One that ends, ends the service.
+    world and say what they see. One that ends, ends the service. `processes` is where
+    work that needs a process of its own gets it from.
     """
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
@@ -87,7 +91,7 @@ async def run_service(
             health=health,
             answers=answers,
             lease=lease,
-            workshop=Workshop(engine, bus, workers, concurrency),
+            workshop=Workshop(engine, bus, workers, slots, silent_s=settings.work_silent_s, processes=processes),
             companions=companions,
         )
 

@@ -19,13 +19,13 @@ from forebay.contracts.codec import encode
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.subjects import DEAD_ROOT
 from forebay.runtime import telemetry
-from forebay.runtime.batch import Batch
+from forebay.runtime.batch import Batch, put_of
 from forebay.runtime.documents import Document, decode_document
 from forebay.runtime.machine import Action, Deadline, Emit, Service, Work, event_of
 from forebay.runtime.open_work import OpenWork
 from forebay.runtime.outbox import Outbox, identity_key
 from forebay.runtime.records import SEEN, DeadlineRecord, OutboxEntry, ParkedMessage, WorkRecord
-from forebay.runtime.stores.port import Store
+from forebay.runtime.stores.port import Delete, Store, WriteBatch
 
 _Document = TypeVar("_Document", bound=Document)
 
@@ -66,10 +66,22 @@ class Decisions:
         """Read what the store holds."""
         self.outbox = Outbox()
         self.outbox.restore(await self._all(OutboxEntry))
-        found = await self.store.find(WorkRecord.kind, "state", "open")
-        self.work = OpenWork(decode_document(WorkRecord, body) for _, body in found)
+        self.work = OpenWork(await self._open_work())
         self.deadlines = {record.key: record for record in await self._all(DeadlineRecord)}
         self.parked = {record.seq for record in await self._all(ParkedMessage)}
+
+    async def _open_work(self) -> list[WorkRecord]:
+        """Older stores name work without its project; what is open in them gets its present name."""
+        found = [
+            (key, decode_document(WorkRecord, body))
+            for key, body in await self.store.find(WorkRecord.kind, "state", "open")
+        ]
+        renamed = [(key, record) for key, record in found if key != record.key]
+        if renamed:
+            puts = [put_of(record) for _, record in renamed]
+            deletes = [Delete(WorkRecord.kind, key) for key, _ in renamed]
+            await self.store.write(WriteBatch(puts=puts, deletes=deletes))
+        return [record for _, record in found]
 
     async def _all(self, kind: type[_Document]) -> list[_Document]:
         found: list[_Document] = []

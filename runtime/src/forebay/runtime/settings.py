@@ -40,6 +40,8 @@ class ServiceSettings(BaseModel):
     otlp_endpoint: str | None = None
     """OTLP/HTTP collector, e.g. http://127.0.0.1:4318; None: no traces are sent."""
     log_level: str = "INFO"
+    work_silent_s: float = Field(default=300.0, gt=0)
+    """Seconds that long work may go without a sign of progress before it is abandoned and tried again."""
 
     @field_validator("store_url")
     @classmethod

@@ -16,6 +16,7 @@ from pathlib import Path
 from forebay.ingest.domain.path_template import safe_relative
 from forebay.ingest.domain.structure import Pointer
 from forebay.ingest.errors import UnreadableFileError, UnsafePathError
+from forebay.runtime.regular_files import kind_of, read_regular
 
 _POINTER_HEAD = b"version https://git-lfs.github.com/spec/v1"
 POINTER_LIMIT = 1024
@@ -45,6 +46,23 @@ def blobs_of(root: Path) -> Path | None:
     return blobs.resolve()
 
 
+def locate(root: Path, blobs: Path | None, name: str) -> Path:
+    """The resolved path of a file below `root`; raises `UnsafePathError` when it lies elsewhere."""
+    try:
+        path = (root / safe_relative(name)).resolve()
+    except RuntimeError as error:  # what Python 3.11 says of links that lead to each other
+        msg = f"{name!r} is a link that leads nowhere"
+        raise UnsafePathError(msg) from error
+    if not _is_inside(path, root, blobs):
+        msg = f"{name!r} is a link out of the dataset's folder"
+        raise UnsafePathError(msg)
+    return path
+
+
+def _is_inside(real: Path, root: Path, blobs: Path | None) -> bool:
+    return real.is_relative_to(root) or (blobs is not None and real.is_relative_to(blobs))
+
+
 class DatasetFolder:
     """The files below one root, as they were when the folder was opened."""
 
@@ -62,7 +80,7 @@ class DatasetFolder:
         """Relative path -> why it is not read (a link that leaves the folder, a device)."""
         self.shadows: list[str] = []
         """Files that macOS wrote beside others; they are none of the dataset's."""
-        for name, path in sorted(_walk(self.root)):
+        for name, path in sorted(walk(self.root)):
             if is_shadow(name):
                 self.shadows.append(name)
             else:
@@ -88,19 +106,15 @@ class DatasetFolder:
             elif stat.S_ISDIR(status.st_mode):
                 self.refused[name] = "it is a link to a folder"
             else:
-                self.refused[name] = "it is no regular file"
+                kind = kind_of(status.st_mode)
+                self.refused[name] = f"it is {kind}, not a regular file; put the file itself in its place"
 
     def _inside(self, path: Path) -> bool:
-        real = path.resolve()
-        return real.is_relative_to(self.root) or (self._blobs is not None and real.is_relative_to(self._blobs))
+        return _is_inside(path.resolve(), self.root, self._blobs)
 
     def path(self, name: str) -> Path:
-        """Where a file lies; raises `UnsafePathError` when its name or a link leaves the folder."""
-        path = self.root / safe_relative(name)
-        if not self._inside(path):
-            msg = f"{name!r} is a link out of the dataset's folder"
-            raise UnsafePathError(msg)
-        return path
+        """Where a file really lies; raises `UnsafePathError` when its name or a link leaves the folder."""
+        return locate(self.root, self._blobs, name)
 
     def near(self, name: str) -> AbstractContextManager[Path]:
         """The file on this machine, for as long as the context is open."""
@@ -121,12 +135,8 @@ class DatasetFolder:
 
     def read(self, name: str, limit: int = MAX_JSON_BYTES) -> bytes:
         """A small file, whole."""
-        size = self.files.get(name, 0)
-        if size > limit:
-            msg = f"{name} has {size} bytes, at most {limit} are read"
-            raise UnreadableFileError(msg)
         try:
-            return self.path(name).read_bytes()
+            return read_regular(self.path(name), limit=limit, links=False)
         except OSError as error:
             msg = f"{name} cannot be read: {error.strerror}"
             raise UnreadableFileError(msg) from error
@@ -149,7 +159,7 @@ class DatasetFolder:
         return found
 
 
-def _walk(root: Path) -> Iterator[tuple[str, Path]]:
+def walk(root: Path) -> Iterator[tuple[str, Path]]:
     """Every entry that is no folder, in order; without recursion, because depth comes from outside."""
     waiting = [("", root)]
     while waiting:

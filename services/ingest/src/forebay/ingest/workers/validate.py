@@ -6,14 +6,15 @@ same again and changes nothing.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from forebay.contracts.body import FileRef
 from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeRejected, Finding
+from forebay.ingest.adapters.dataset_folder import MAX_JSON_BYTES
 from forebay.ingest.adapters.landing_folder import LandingFolders
 from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.report_files import ReportFiles
@@ -39,9 +40,10 @@ from forebay.ingest.domain.rules import RULES_VERSION
 from forebay.ingest.domain.version_plan import features_digest
 from forebay.ingest.errors import LandingRefusedError, PolicyRefusedError, StorageUnavailableError
 from forebay.ingest.inspection import Inspection, inspect
-from forebay.ingest.workers.telling import Teller
+from forebay.ingest.workers.telling import Teller, tell_done
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
+from forebay.runtime.regular_files import read_regular
 from forebay.runtime.work import WorkContext, WorkItem
 
 _WAIT_FOR_POOL_S = 5.0
@@ -63,27 +65,31 @@ class Validator:
         if upload is None or upload.state != "VALIDATING":
             return ()
         root = await _trunk_root(upload, context)
-        tell = Teller(context)
         waivers = await context.get(Waivers, upload.dataset_key)
         try:
-            policy = await asyncio.to_thread(project_policy, self.policies, upload.project)
+            policy = await context.in_thread(project_policy, self.policies, upload.project)
         except PolicyRefusedError as error:
             raise RetryLater(_WAIT_FOR_POLICY_S, str(error)) from error
         policy = with_waivers(policy, waivers)
         try:
-            inspection = await asyncio.to_thread(self._inspect, upload, root, tell, policy)
-            document = inspection.report.to_json()
-            reference = await asyncio.to_thread(self.reports.write, upload.project, upload.id, document)
+            report, reference = await context.in_process(self.report_on, upload, root, policy)
         except (StorageUnavailableError, OSError) as error:
             raise RetryLater(_WAIT_FOR_POOL_S, str(error)) from error
-        judge_ = _Judge(upload, inspection.report, reference)
+        judge_ = _Judge(upload, report, reference)
         again = policy.changes.get(rules.ALREADY_THERE.id, Change()).waive
         verdicts = [
             judge_.verdict(episode, None if again else await _twin(upload, judge_.line(episode), episode, context))
             for episode in await _episodes(upload, context)
         ]
-        tell.done(judged=len(verdicts))
+        tell_done(context, judged=len(verdicts))
         return verdicts
+
+    def report_on(
+        self, upload: Upload, root: Path | None, policy: Policy, report: Callable[[Mapping[str, Any]], None]
+    ) -> tuple[Report, FileRef]:
+        """Look at the files and write the report. Runs in a process of its own."""
+        found = self._inspect(upload, root, Teller(report), policy).report
+        return found, self.reports.write(upload.project, upload.id, found.to_json())
 
     def _inspect(self, upload: Upload, root: Path | None, tell: Teller, policy: Policy) -> Inspection:
         try:
@@ -147,7 +153,7 @@ def _compare_features(inspection: Inspection, root: Path | None) -> Inspection:
     if not root.exists() and root.parent.is_dir():
         return inspection  # somebody deleted that version; conversion compares the uploads themselves
     try:
-        document, _ = read_document((root / INFO_FILE).read_bytes())
+        document, _ = read_document(read_regular(root / INFO_FILE, limit=MAX_JSON_BYTES))
     except OSError as error:
         msg = f"the dataset's latest version {root} cannot be read: {error.strerror}"
         raise StorageUnavailableError(msg) from error

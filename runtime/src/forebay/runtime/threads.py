@@ -22,15 +22,15 @@ class ThreadPerKey:
     """Runs calls in threads of their own, for each key one after the other."""
 
     def __init__(self) -> None:
-        self._threads: dict[str, threading.Thread] = {}
+        self._ended: dict[str, threading.Event] = {}
+        """Set when the last call of a key has come back."""
 
     async def run(self, key: str, function: Callable[..., T], *arguments: Any) -> T:
         """Raises `NoProgressError` while an abandoned call of the same key still hangs: two would only hang both."""
-        earlier = self._threads.get(key)
-        if earlier is not None and earlier.is_alive():
-            earlier.join(0.01)  # it may be on its last step
-            if earlier.is_alive():
-                raise NoProgressError("an earlier run of it still hangs; see whether its storage answers")
+        earlier = self._ended.get(key)
+        if earlier is not None and not earlier.is_set():
+            raise NoProgressError("an earlier run of it still hangs; see whether its storage answers")
+        ended = self._ended[key] = threading.Event()
         future: Future[T] = Future()
         context = contextvars.copy_context()
 
@@ -38,18 +38,18 @@ class ThreadPerKey:
             try:
                 result = context.run(function, *arguments)
             except BaseException as error:  # noqa: BLE001 whoever waits gets it
+                ended.set()
                 _settle(future, error=error)
             else:
+                ended.set()
                 _settle(future, result)
 
-        thread = threading.Thread(target=call, name=f"work {key}", daemon=True)
-        self._threads[key] = thread
-        thread.start()
+        threading.Thread(target=call, name=f"work {key}", daemon=True).start()
         try:
             return await asyncio.wrap_future(future)
         finally:
-            for name in [name for name, one in self._threads.items() if name != key and not one.is_alive()]:
-                del self._threads[name]
+            for name in [name for name, event in self._ended.items() if event.is_set()]:
+                del self._ended[name]
 
 
 def _settle(future: Future[Any], result: Any = None, *, error: BaseException | None = None) -> None:

@@ -104,4 +104,4 @@ def _lies_at(descriptor: int, path: str | Path) -> bool:
     except OSError:  # no /proc: resolve the path, and look that it is still the same file
         found = os.stat(where)  # noqa: PTH116
         return os.path.realpath(where) == where and os.path.samestat(found, os.fstat(descriptor))
-    return there.removesuffix(" (deleted)") == where
+    return there in {where, f"{where} (deleted)"}

@@ -7,6 +7,7 @@ files. Nothing outside is ever opened.
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -80,21 +81,21 @@ class DatasetFolder:
         """Relative path -> why it is not read (a link that leaves the folder, a device)."""
         self.shadows: list[str] = []
         """Files that macOS wrote beside others; they are none of the dataset's."""
-        for name, path in sorted(walk(self.root)):
+        for name, entry in sorted(walk(self.root), key=lambda found: found[0]):
             if is_shadow(name):
                 self.shadows.append(name)
             else:
-                self._take(name, path)
+                self._take(name, entry)
 
-    def _take(self, name: str, path: Path) -> None:
+    def _take(self, name: str, entry: os.DirEntry[str]) -> None:
         try:
             safe_relative(name)
-            if path.is_symlink() and not self._inside(path):
+            if entry.is_symlink() and not self._inside(Path(entry.path)):
                 self.refused[name] = "it is a link out of the folder"
                 return
-            if self._blobs is not None and path.is_symlink() and not path.exists():
+            if self._blobs is not None and entry.is_symlink() and not Path(entry.path).exists():
                 return  # the cache has its name, not yet its content: whoever needs it says that it is missing
-            status = path.stat()
+            status = entry.stat()
         except UnsafePathError as error:
             self.refused[name] = str(error)
         except (OSError, RuntimeError) as error:
@@ -159,17 +160,18 @@ class DatasetFolder:
         return found
 
 
-def walk(root: Path) -> Iterator[tuple[str, Path]]:
+def walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Every entry that is no folder, in order; without recursion, because depth comes from outside."""
-    waiting = [("", root)]
+    waiting = [("", os.fspath(root))]
     while waiting:
         prefix, folder = waiting.pop()
         try:
-            entries = sorted(folder.iterdir(), reverse=True)
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name, reverse=True)
         except OSError:
             continue
         for entry in entries:
-            if entry.is_dir() and not entry.is_symlink():
-                waiting.append((f"{prefix}{entry.name}/", entry))
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append((f"{prefix}{entry.name}/", entry.path))
             else:
                 yield prefix + entry.name, entry

@@ -80,8 +80,8 @@ class LandingFolders:
             why = _difference(folder, name, digest, size, on_bytes)
             if why is not None:
                 distrusted[name] = why
-        for name, path in walk(folder):
-            if name not in entries and path.parent != folder and not path.is_dir():
+        for name, entry in walk(folder):
+            if name not in entries and "/" in name and not Path(entry.path).is_dir():
                 distrusted[name] = "it was not announced in the manifest"
         return CheckedLanding(
             folder=folder, sha256={name: digest for name, (digest, _) in entries.items()}, distrusted=distrusted

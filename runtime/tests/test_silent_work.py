@@ -111,13 +111,15 @@ async def test_what_always_hangs_is_parked_and_holds_one_thread(tmp_path: Path) 
         assert [one.last_error for one in engine.work.values()] == [
             "NoProgressError: no progress for 1 s; see whether the storage that it reads answers"
         ]
+        failures = 0
+
+        def tried_again() -> bool:
+            return not engine.work or next(iter(engine.work.values())).failures > failures
+
         while engine.work:
             failures = next(iter(engine.work.values())).failures
             await soon(engine)
-            await eventually(
-                lambda seen=failures: not engine.work or next(iter(engine.work.values())).failures > seen,
-                what="tried again",
-            )
+            await eventually(tried_again, what="tried again")
         assert failures == MAX_WORK_FAILURES - 1
         hanging = [thread for thread in threading.enumerate() if thread.name == "work read/lab/hanging"]
         assert len(hanging) == 1

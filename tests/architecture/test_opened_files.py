@@ -65,10 +65,8 @@ def _reads(call: ast.Call) -> bool:
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     if isinstance(owner, ast.Name) and owner.id == "os":
         return not any("O_CREAT" in ast.unparse(one) for one in call.args)
-    return (
-        isinstance(owner, ast.Name)
-        and owner.id == "av"
-        or any(isinstance(word, str) and word in {"r", "rb"} for word in words)
+    return (isinstance(owner, ast.Name) and owner.id == "av") or any(
+        isinstance(word, str) and word in {"r", "rb"} for word in words
     )
 
 

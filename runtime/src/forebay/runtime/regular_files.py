@@ -65,11 +65,11 @@ def open_regular(path: str | Path, *, links: bool = True) -> io.BufferedReader:
     that was resolved and found to lie where it may, and could be exchanged since.
     """
     _require_regular(path, os.stat(path).st_mode)  # noqa: PTH116 a device may act on being opened
-    file = open(path, "rb", opener=lambda name, _: os.open(name, _FLAGS))  # noqa: SIM115, PTH123 it is returned
+    file = open(path, "rb", opener=lambda name, _: os.open(name, _FLAGS))  # noqa: SIM115 it is returned
     try:
         _require_regular(path, os.fstat(file.fileno()).st_mode)
-        if not links and not _lies_at(file.fileno(), path):
-            raise LinkError(path)
+        if not links:
+            _require_no_link(path, file.fileno())
     except BaseException:
         file.close()
         raise
@@ -94,6 +94,11 @@ def path_of(file: BinaryIO) -> str:
 def _require_regular(path: str | Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise NotRegularError(path, mode)
+
+
+def _require_no_link(path: str | Path, descriptor: int) -> None:
+    if not _lies_at(descriptor, path):
+        raise LinkError(path)
 
 
 def _lies_at(descriptor: int, path: str | Path) -> bool:

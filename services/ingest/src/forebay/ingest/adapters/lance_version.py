@@ -91,7 +91,7 @@ def commit_version(
         known = tables.read_back()
         check_point("compared")
         base = plan.base
-        _seal(plan, draft, None if base is None else origins[base.origin].folder, request, known, progress)
+        _seal(plan, draft, None if base is None else origins[base.origin].folder, request, known, progress=progress)
         check_point("sealed")
         _rename(draft, root)
     except FileExistsError:
@@ -197,6 +197,7 @@ def _seal(
     base: Path | None,
     request: str | None,
     known: Mapping[Path, str],
+    *,
     progress: Progress,
 ) -> None:
     """Write the episode list and the manifest, and push everything to the disk."""

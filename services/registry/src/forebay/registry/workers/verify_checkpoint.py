@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
 
 from forebay.contracts.v1.models import (
@@ -161,26 +161,29 @@ def _folder(uri: str, roots: Sequence[Path]) -> Path | Verdict:
 
 def _differs(folder: Path, file: CheckpointFile, report: Callable[[None], None]) -> str | None:
     """Why a file is not the one that the event describes."""
-    digest = hashlib.sha256()
     try:
         path = (folder / file.path).resolve(strict=True)
         if not path.is_relative_to(folder):
             return f"{file.path} is a link out of the checkpoint"
         with open_regular(path, links=False) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size != file.bytes:
-                return f"{file.path} has {size} bytes, {file.bytes} were recorded"
-            left = size
-            while left > 0 and (chunk := stream.read(min(_CHUNK, left))):
-                digest.update(chunk)
-                left -= len(chunk)
-                report(None)
+            return _other_content(stream, file, report)
     except (FileNotFoundError, NotADirectoryError):
         return f"{file.path} is not there"
     except RuntimeError:  # links that lead to each other
         return f"{file.path} is a link that leads nowhere"
     except (NotRegularError, LinkError) as error:
         return f"{file.path} cannot be used: {error.strerror}"
+
+
+def _other_content(stream: BinaryIO, file: CheckpointFile, report: Callable[[None], None]) -> str | None:
+    left = size = os.fstat(stream.fileno()).st_size
+    if size != file.bytes:
+        return f"{file.path} has {size} bytes, {file.bytes} were recorded"
+    digest = hashlib.sha256()
+    while left > 0 and (chunk := stream.read(min(_CHUNK, left))):
+        digest.update(chunk)
+        left -= len(chunk)
+        report(None)
     if digest.hexdigest() != file.sha256:
         return f"{file.path}: its content is not what was recorded (sha256 {digest.hexdigest()[:12]} instead of {file.sha256[:12]})"
     return None

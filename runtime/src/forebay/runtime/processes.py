@@ -83,10 +83,11 @@ class ProcessServer:
         """Have it load these as well; of no effect once it runs."""
         self._preload += modules
 
-    def start(self) -> None:
-        """Start it now, so that it loads its libraries while the caller goes on."""
-        with self._lock:
-            self._running()
+    def warm_up(self) -> None:
+        """Start it now, so that it loads its libraries while the caller goes on; of no effect when it has none to load."""
+        if self._preload:
+            with self._lock:
+                self._running()
 
     def connect(self) -> socket.socket:
         """One end of a fresh worker process; it sends `READY` and its process id first."""

@@ -139,6 +139,7 @@ class Workshop:
 
     async def run(self) -> None:
         """Start what is due until cancelled; running work is cancelled with it."""
+        self._means.processes.warm_up()
         try:
             while True:
                 self._engine.to_work.clear()

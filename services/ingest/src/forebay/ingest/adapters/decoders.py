@@ -57,7 +57,7 @@ SERVER = ProcessServer(
 
 def warm_up() -> None:
     """Load the decoding libraries in the background. The first inspection then does not wait for them."""
-    SERVER.start()
+    SERVER.warm_up()
 
 
 @dataclass(slots=True, kw_only=True)

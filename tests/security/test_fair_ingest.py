@@ -67,15 +67,11 @@ class Lab:
         self.server = server
         self.operator = operator
         self.folder = folder
-        self.made = 0
+        self.measured = 0
 
-    async def upload(self, project: str, dataset: str, *, bomb: bytes = b"", fifo: bool = False) -> str:
-        """Land a small dataset, announce it, and return the upload's id."""
-        self.made += 1
-        folder = lerobot.build(self.folder / f"recorded-{self.made}", seed=self.made)
-        if bomb:
-            for video in (FIRST_VIDEO, SECOND_VIDEO):
-                (folder / video).write_bytes(bomb)
+    async def upload(self, project: str, dataset: str, *, fifo: bool = False) -> str:
+        """Land the project's recording as a dataset of its own, announce it, and return the upload's id."""
+        folder = self.folder / project
         collector = Collector(home=self.server.home.root, project=project)
         done = await asyncio.to_thread(collector.upload, folder, dataset)
         if fifo:
@@ -101,7 +97,8 @@ class Lab:
 
     async def seconds(self) -> float:
         """What one upload of the good project takes, from its last event to its verdicts."""
-        upload = await self.upload(GOOD, f"pick-{self.made}")  # uploads of one dataset wait for each other
+        self.measured += 1
+        upload = await self.upload(GOOD, f"pick-{self.measured}")  # uploads of one dataset wait for each other
         began = time.monotonic()
         await self.judged(GOOD, upload, within=60)
         return time.monotonic() - began
@@ -142,12 +139,16 @@ def slow_video(path: Path, repeats: int) -> bytes:
 
 async def test_bombs_of_one_project_do_not_delay_another(tmp_path: Path) -> None:
     """Eight uploads of slow videos and one with a FIFO wait in line; another project's verdicts come about as fast as before."""
-    bomb = await asyncio.to_thread(slow_video, tmp_path / "bomb.mp4", 120)
+    lerobot.build(tmp_path / GOOD)
+    bomb = slow_video(tmp_path / "bomb.mp4", 120)
+    lerobot.build(tmp_path / BAD)
+    for video in (FIRST_VIDEO, SECOND_VIDEO):
+        (tmp_path / BAD / video).write_bytes(bomb)
     async with lab(tmp_path) as place:
         await place.judged(GOOD, await place.upload(GOOD, "pick"), within=60)  # loads libraries
         before = [await place.seconds() for _ in range(ROUNDS)]
         await place.upload(BAD, "fifo", fifo=True)
-        bombs = [await place.upload(BAD, f"bomb-{number}", bomb=bomb) for number in range(BOMBS)]
+        bombs = [await place.upload(BAD, f"bomb-{number}") for number in range(BOMBS)]
         during = [await place.seconds() for _ in range(ROUNDS)]
         waiting = [await place.state(BAD, upload) for upload in bombs].count("VALIDATING")
     ratio = max(during) / max(before)

@@ -168,7 +168,7 @@ async def test_a_store_that_fails_for_a_moment_loses_no_decision(tmp_path: Path,
     again = Engine(toy.SERVICE, store)
     await again.open()
     assert [entry.identity for entry in again.outbox.entries()] == [entry.identity for entry in engine.outbox.entries()]
-    assert set(again.work) == set(engine.work) == {"tag/u1", "tag/u3"}
+    assert set(again.work) == set(engine.work) == {"tag/lab/u1", "tag/lab/u3"}
 
 
 async def test_repeated_messages_are_passed_over(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_repeated_messages_are_passed_over(tmp_path: Path) -> None:
     log.store(toy.started("u1"), toy.finished("u1"), toy.finished("u1"), toy.started("u1"))
     engine, _ = await start(tmp_path)
     await engine.fold(log.messages)
-    assert list(engine.work) == ["tag/u1"]
+    assert list(engine.work) == ["tag/lab/u1"]
     assert not engine.parked
 
 
@@ -269,13 +269,13 @@ async def test_work_is_parked_after_its_last_try_and_can_be_opened_again(tmp_pat
     engine, _ = await start(tmp_path)
     await engine.fold(log.messages)
     for _ in range(MAX_WORK_FAILURES):
-        await engine.work_again([engine.work["tag/u1"]], at=0, reason="disk full", failed=True)
+        await engine.work_again([engine.work["tag/lab/u1"]], at=0, reason="disk full", failed=True)
     assert engine.work == {}
-    assert [(letter.name, letter.cause) for letter in await letters(engine)] == [("tag/u1", "disk full")]
+    assert [(letter.name, letter.cause) for letter in await letters(engine)] == [("tag/lab/u1", "disk full")]
     parking = Parking(engine)
     assert "1 piece of work is parked" in parking.summary()
-    await parking.retry_work("tag/u1")
-    assert engine.work["tag/u1"].failures == 0
+    await parking.retry_work("tag/lab/u1")
+    assert engine.work["tag/lab/u1"].failures == 0
     assert parking.summary() == ""
 
 

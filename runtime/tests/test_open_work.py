@@ -6,27 +6,40 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
+from forebay.runtime.batch import put_of
 from forebay.runtime.bus import Bus
 from forebay.runtime.engine import Engine
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit, Work
-from forebay.runtime.open_work import OpenWork
+from forebay.runtime.open_work import OpenWork, Slots
 from forebay.runtime.records import WorkRecord
+from forebay.runtime.stores.port import WriteBatch
 from forebay.runtime.work import WorkContext, WorkItem
 from forebay.runtime.workshop import Workshop
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtime.tests.test_engine import start
 from tests.eventually import eventually
 
 
-def record(item: str, *, group: str | None = None, asked_at: float = 0.0, not_before: float = 0.0) -> WorkRecord:
+def record(
+    item: str, *, group: str | None = None, asked_at: float = 0.0, not_before: float = 0.0, project: str = "lab"
+) -> WorkRecord:
     return WorkRecord(
-        work="mend", item=item, project="lab", payload={}, group=group, asked_at=asked_at, not_before=not_before
+        work="mend", item=item, project=project, payload={}, group=group, asked_at=asked_at, not_before=not_before
     )
 
 
-def line(work: OpenWork, now: float = 100.0) -> list[tuple[str, list[str]]]:
-    return [(lane, [one.item for one in records]) for lane, records in work.due("mend", now)]
+def line(work: OpenWork, now: float = 100.0, slots: Slots = Slots.unshared(100)) -> list[tuple[str, list[str]]]:  # noqa: B008 a value
+    """What starts one after the other while nothing ends."""
+    found: list[tuple[str, list[str]]] = []
+    running: dict[tuple[str, str], None] = {}
+    while (due := work.next_due("mend", now, running, slots)) is not None:
+        project, lane, records = due
+        running[project, lane] = None
+        found.append((lane, [one.item for one in records]))
+    return found
 
 
 def test_a_group_is_one_lane_and_goes_as_a_whole_when_anything_of_it_is_due() -> None:
@@ -42,7 +55,7 @@ def test_a_group_is_one_lane_and_goes_as_a_whole_when_anything_of_it_is_due() ->
     )
     assert line(work) == [("b", ["b1", "b2", "b3"]), ("a", ["a"])]
     assert line(work, now=101) == [("c", ["c1"]), ("b", ["b1", "b2", "b3"]), ("a", ["a"])]
-    assert list(work.due("sweep", 100)) == []
+    assert work.next_due("sweep", 100, {}, Slots.shared(3)) is None
 
 
 def test_a_lane_that_had_its_turn_goes_to_the_end() -> None:
@@ -86,7 +99,9 @@ def mend(item: str, group: str | None, **payload: object) -> Work:
 async def at_work(tmp_path: Path) -> tuple[Engine, Mender, asyncio.Task[None]]:
     engine, _ = await start(tmp_path)
     mender = Mender()
-    shop = Workshop(engine, Bus("nats://127.0.0.1:1", engine.service.source, None), {"mend": mender}, {"mend": 2})
+    shop = Workshop(
+        engine, Bus("nats://127.0.0.1:1", engine.service.source, None), {"mend": mender}, {"mend": Slots.unshared(2)}
+    )
     return engine, mender, asyncio.create_task(shop.run())
 
 
@@ -121,3 +136,66 @@ async def test_what_cannot_be_done_now_is_kept_whole(tmp_path: Path) -> None:
     await again.open()
     assert again.work == engine.work
     assert [one.group for one in again.work.values()] == ["a", "a"]
+
+
+items = st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40)
+
+
+@given(items, st.integers(2, 5), st.data())
+def test_no_project_keeps_another_waiting(asked: list[tuple[str, bool]], total: int, data: st.DataObject) -> None:
+    """Runs start and end in any order. A project never holds the last slot; one that runs less goes first; in it, the oldest."""
+    slots, work = Slots.shared(total), OpenWork()
+    for number, (project, due) in enumerate(asked):
+        work.put(record(f"{number}", project=project, not_before=0 if due else 200))
+    running: dict[tuple[str, str], list[WorkRecord]] = {}
+    while True:
+        waiting = {
+            project: [
+                n
+                for n, (one, due) in enumerate(asked)
+                if one == project and due and f"mend/{one}/{n}" in work.by_key and (one, f"{n}") not in running
+            ]
+            for project in "abcd"
+        }
+        held = {project: sum(one == project for one, _ in running) for project in "abcd"}
+        found = work.next_due("mend", 100, running, slots)
+        able = [project for project in "abcd" if waiting[project] and held[project] < slots.per_project]
+        if len(running) >= total or not able:
+            assert found is None
+        else:
+            assert found is not None
+            project, lane, records = found
+            assert held[project] == min(held[one] for one in able)
+            assert lane == f"{waiting[project][0]}"
+            assert waiting[project][0] == min(waiting[one][0] for one in able if held[one] == held[project])
+            running[project, lane] = records
+            assert max(sum(one == name for one, _ in running) for name in "abcd") <= slots.per_project < total
+            continue
+        if not running:
+            break
+        ended = data.draw(st.sampled_from(sorted(running)))
+        work.remove(running.pop(ended)[0])
+
+
+def test_a_project_that_comes_later_starts_at_once() -> None:
+    """Eight items of one project take all slots but one, which is free for the next project that comes."""
+    work, slots = OpenWork([record(f"bomb-{n}") for n in range(8)]), Slots.shared(3)
+    running: dict[tuple[str, str], None] = {}
+    while (due := work.next_due("mend", 100, running, slots)) is not None:
+        running[due[0], due[1]] = None
+    assert sorted(running) == [("lab", "bomb-0"), ("lab", "bomb-1")]
+    work.put(record("small", project="other"))
+    due = work.next_due("mend", 100, running, slots)
+    assert due is not None
+    assert due[:2] == ("other", "small")
+
+
+async def test_work_of_an_older_store_gets_its_present_name(tmp_path: Path) -> None:
+    """Names without a project are those of an older version; the work is done once, and nothing of it stays."""
+    engine, store = await start(tmp_path)
+    old = record("a")
+    await store.write(WriteBatch(puts=[put_of(old, "mend/a")]))
+    await engine.open()
+    assert list(engine.work) == ["mend/lab/a"]
+    await engine.work_done(list(engine.work.values()), [])
+    assert await store.find(WorkRecord.kind, "state", "open") == []

@@ -42,7 +42,7 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
             store=tmp_path / "state.sqlite",
         )
         workers = {VERIFY: CheckpointVerifier(settings.roots())}
-        task = asyncio.create_task(run_service(definition(), settings, workers, concurrency={VERIFY: 1}))
+        task = asyncio.create_task(run_service(definition(), settings, workers))
         yield running
         task.cancel()
         with suppress(asyncio.CancelledError):

@@ -81,7 +81,7 @@ async def person(
         home=home, nats_url=server.url, nkey_file=server.key(definition().source), store=tmp_path / "state.sqlite"
     )
     workers = {VERIFY: CheckpointVerifier(settings.roots())}
-    task = asyncio.create_task(run_service(definition(), settings, workers, concurrency={VERIFY: 1}))
+    task = asyncio.create_task(run_service(definition(), settings, workers))
     saves = home / "jobs" / PROJECT / "reach-1" / "output" / "checkpoints"
     ref = write_list(tmp_path / "episodes.json", [episode_id(0), episode_id(1)])
     await say(server, uploaded(0), uploaded(1), accepted(0), accepted(1), committed(1, ref, 2), tagged(1))

@@ -29,6 +29,8 @@ from forebay.runtime.machine import Action, Emit, NothingPending
 from forebay.runtime.state import MemoryState, State
 from forebay.runtime.work import T
 
+from tests.run_here import RunHere
+
 D = TypeVar("D", bound=Document)
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 PROJECT = "arm-lab"
@@ -80,7 +82,7 @@ class Log:
         return actions + self.publish([one for one in following if isinstance(one, Emit)])
 
 
-class Context:
+class Context(RunHere):
     """`WorkContext` over a `Log`: emitted events are folded at once."""
 
     def __init__(self, log: Log) -> None:

@@ -24,6 +24,8 @@ from forebay.runtime.machine import Action, Emit, NothingPending, Outcome, Reque
 from forebay.runtime.state import MemoryState, State
 from forebay.runtime.work import T, Worker, WorkItem
 
+from tests.run_here import RunHere
+
 PROJECT = "arm-lab"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 B = TypeVar("B", bound=EventBody)
@@ -105,7 +107,7 @@ def request(args: dict[str, Any], id_: str = "request-1") -> Request:
 
 
 @dataclass
-class Context:
+class Context(RunHere):
     """What a worker gets: the fold as it is, and nobody who watches."""
 
     state: MemoryState

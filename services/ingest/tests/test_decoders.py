@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forebay.ingest.adapters import decoding
-from forebay.ingest.adapters.decoder_server import Limits
 from forebay.ingest.adapters.decoders import Decoders, Task, value_of
 from forebay.ingest.errors import UnreadableFileError
 from forebay.ingest.inspection import inspect
+from forebay.runtime.processes import Limits
 
 from tests.eventually import WITHIN_S
 
@@ -124,7 +124,7 @@ def test_results_do_not_depend_on_the_number_of_decoders(tmp_path: Path) -> None
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """After an inspection only the server waits for the next one; decoders are gone."""
     inspect(lerobot.build(tmp_path))
-    servers = [child for child in psutil.Process().children() if "decoder_server" in " ".join(child.cmdline())]
+    servers = [child for child in psutil.Process().children() if "process_server" in " ".join(child.cmdline())]
     assert len(servers) == 1
     _, alive = psutil.wait_procs(servers[0].children(), timeout=WITHIN_S)
     assert alive == []

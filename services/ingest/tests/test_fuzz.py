@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from forebay.ingest.adapters.decoder_server import Limits
 from forebay.ingest.adapters.decoders import Decoders
 from forebay.ingest.inspection import inspect
+from forebay.runtime.processes import Limits
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

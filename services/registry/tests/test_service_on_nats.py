@@ -59,7 +59,7 @@ async def registry(server: NatsServer, folder: Path) -> AsyncIterator[None]:
         home=folder, nats_url=server.url, nkey_file=server.key(service.source), store=folder / "state.sqlite"
     )
     workers = {VERIFY: CheckpointVerifier(settings.roots())}
-    task = asyncio.create_task(run_service(service, settings, workers, concurrency={VERIFY: VERIFIERS}))
+    task = asyncio.create_task(run_service(service, settings, workers, slots={VERIFY: VERIFIERS}))
     try:
         yield
     finally:

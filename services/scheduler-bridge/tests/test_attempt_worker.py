@@ -25,6 +25,7 @@ from forebay.scheduler_bridge.workers.attempt import AttemptWorker, Pace
 from msgspec.structs import replace
 
 from tests.eventually import WITHIN_S, eventually
+from tests.run_here import RunHere
 
 from .processes import backend, plan, python
 from .world import START, World, make_ready, upload
@@ -35,7 +36,7 @@ FORCEFUL = Pace(look_every=0.02, grace=0.2, linger=0.2)
 """For what never ends by itself."""
 
 
-class Context:
+class Context(RunHere):
     """`WorkContext` over a world: what is emitted goes into its log at once."""
 
     def __init__(self, world: World) -> None:

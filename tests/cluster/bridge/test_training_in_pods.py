@@ -106,7 +106,7 @@ async def lab(bridge: Bridge, api: Api, namespace: str, tmp_path: Path) -> Async
         store=tmp_path / "registry.sqlite",
     )
     workers = {VERIFY: CheckpointVerifier(settings.roots())}
-    registry = asyncio.create_task(run_service(definition(), settings, workers, concurrency={VERIFY: 1}))
+    registry = asyncio.create_task(run_service(definition(), settings, workers))
     yield Lab(bridge, manifest)
     registry.cancel()
     with suppress(asyncio.CancelledError):

@@ -42,7 +42,9 @@ from forebay.runtime.log_check import LogGuard, check_log
 from forebay.runtime.log_lines import log_to_stderr
 from forebay.runtime.lost_tail import fold_without_lost, lost_tail
 from forebay.runtime.machine import Service
+from forebay.runtime.open_work import Slots
 from forebay.runtime.parking import Parking
+from forebay.runtime.processes import ProcessServer
 from forebay.runtime.publisher import Publisher
 from forebay.runtime.reader import Reader
 from forebay.runtime.sequences import parse_ranges
@@ -56,7 +58,7 @@ from forebay.runtime.workshop import Workshop
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-_NO_CONCURRENCY: Mapping[str, int] = {}
+_DEFAULT_SLOTS: Mapping[str, Slots] = {}
 
 
 async def run_service(
@@ -64,13 +66,15 @@ async def run_service(
     settings: ServiceSettings,
     workers: Mapping[str, Worker],
     *,
-    concurrency: Mapping[str, int] = _NO_CONCURRENCY,
+    slots: Mapping[str, Slots] = _DEFAULT_SLOTS,
+    processes: ProcessServer | None = None,
     companions: Sequence[Companion] = (),
 ) -> None:
     """Run until cancelled. Raises when the service must not go on; its supervisor starts it again.
 
     `companions` run beside the reader from the moment the log is folded: they watch the
-    world and say what they see. One that ends, ends the service.
+    world and say what they see. One that ends, ends the service. `processes` is where
+    work that needs a process of its own gets it from.
     """
     os.umask(int(settings.umask, 8))
     log_to_stderr(settings.log_level, "%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -112,7 +116,7 @@ async def run_service(
             health=health,
             answers=answers,
             lease=lease,
-            workshop=Workshop(engine, bus, workers, concurrency),
+            workshop=Workshop(engine, bus, workers, slots, silent_s=settings.work_silent_s, processes=processes),
             companions=companions,
         )
 

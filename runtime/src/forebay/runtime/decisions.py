@@ -18,7 +18,7 @@ from forebay.contracts.codec import encode
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.subjects import DEAD_ROOT
 from forebay.runtime import telemetry
-from forebay.runtime.batch import Batch
+from forebay.runtime.batch import Batch, put_of
 from forebay.runtime.documents import Document, decode_document
 from forebay.runtime.machine import Action, Deadline, Emit, Service, Work, event_of
 from forebay.runtime.open_work import OpenWork
@@ -78,8 +78,7 @@ class Decisions:
         """Read what the store holds."""
         self.outbox = Outbox()
         self.outbox.restore(await self._entries())
-        found = await self.store.find(WorkRecord.kind, "state", "open")
-        self.work = OpenWork(decode_document(WorkRecord, body) for _, body in found)
+        self.work = OpenWork(await self._open_work())
         self.deadlines = {record.key: record for record in await self._all(DeadlineRecord)}
         waiting = [record for record in await self._all(ParkedMessage) if not record.dismissed]
         self.parked = {record.seq: record.project for record in waiting}
@@ -96,6 +95,19 @@ class Decisions:
         if old:
             await self.store.write(WriteBatch(deletes=[Delete(OutboxEntry.kind, entry.key) for entry in old]))
         return [entry for entry in found if entry not in old]
+
+    async def _open_work(self) -> list[WorkRecord]:
+        """Older stores name work without its project; what is open in them gets its present name."""
+        found = [
+            (key, decode_document(WorkRecord, body))
+            for key, body in await self.store.find(WorkRecord.kind, "state", "open")
+        ]
+        renamed = [(key, record) for key, record in found if key != record.key]
+        if renamed:
+            puts = [put_of(record) for _, record in renamed]
+            deletes = [Delete(WorkRecord.kind, key) for key, _ in renamed]
+            await self.store.write(WriteBatch(puts=puts, deletes=deletes))
+        return [record for _, record in found]
 
     async def _all(self, kind: type[_Document]) -> list[_Document]:
         found: list[_Document] = []

@@ -45,6 +45,29 @@ class RetryLater(RuntimeFailure):
         self.reason = reason
 
 
+class NoProgressError(RuntimeFailure):
+    """A work item gave no sign of progress for too long and was abandoned."""
+
+
+class ProcessesUnavailableError(RuntimeFailure):
+    """No worker process can be started now; later there may be room again."""
+
+
+class WorkerProcessError(RuntimeFailure):
+    """A worker process ended without an answer, or its error cannot travel; the text says what is known."""
+
+
+class OutOfMemoryError(RuntimeFailure):
+    """A call in a worker process takes more memory than it may."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"it takes more than {self.limit >> 20} MiB of memory"
+
+
 class FencedError(RuntimeFailure):
     """Another process has taken over this store; this one must stand by."""
 

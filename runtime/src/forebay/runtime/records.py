@@ -96,7 +96,8 @@ class WorkRecord(Document, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        return f"{self.work}/{self.item}"
+        """Items are named by their projects, which know nothing of each other's names."""
+        return f"{self.work}/{self.project}/{self.item}"
 
     @property
     def lane(self) -> str:

@@ -55,6 +55,8 @@ class ServiceSettings(BaseModel):
     log_level: str = "INFO"
     cached_documents: int | None = Field(default=None, ge=1)
     """Documents that stay in memory between two events; None: as many as the service needs to be fast."""
+    work_silent_s: float = Field(default=300.0, gt=0)
+    """Seconds that long work may go without a sign of progress before it is abandoned and tried again."""
 
     @field_validator("store_url")
     @classmethod

@@ -40,6 +40,25 @@ class WorkContext(Protocol):
         """Tell watchers how far it is; best effort, never stored."""
         ...
 
+    def alive(self) -> None:
+        """Say that it goes on, without telling watchers. Silence for too long ends the run as a failure."""
+        ...
+
+    async def in_process(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The value of `function(*arguments, report)` in a process that is killed when the run ends or falls silent.
+
+        For everything that looks into files which others write. The function is found by its
+        name, arguments and value are pickled; `report(payload)` is `progress`, or `alive` when it is empty.
+        """
+        ...
+
+    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The value of a blocking call in a thread of the item's own: when it hangs, nobody waits for its thread.
+
+        While an abandoned call hangs the item is not run again, so two runs never write at once.
+        """
+        ...
+
     async def get(self, kind: type[D], key: str) -> D | None:
         """Read one document of the own service as it is now."""
         ...
@@ -52,7 +71,8 @@ class WorkContext(Protocol):
 class Worker(Protocol):
     """Does one kind of work and returns the events that are its result.
 
-    Raise `RetryLater` for what may pass. Any other exception is retried with a
+    Raise `RetryLater` for what may pass. It must give a sign of progress now and then:
+    every use of the context is one. Any other exception, and silence, is retried with a
     growing delay and parked after the last try.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.contracts.v1.models import CheckpointFile, checkpoint_digest
+from forebay.runtime.regular_files import open_regular, read_regular
 
 _IN_PROGRESS = re.compile(
     r"(^|.*[._-])(tmp|temp|part|partial|incomplete|writing|lock)$|^(tmp|temp)[._-].*|.*[._-]tmp[._-]\w+$|.*~$"
@@ -141,8 +143,8 @@ def _unfinished(path: Path, folder: Path) -> str | None:
 
 def safetensors_problem(path: Path) -> str | None:
     """Say what is wrong with a safetensors file's header arithmetic; None when it holds."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         head = file.read(8)
         length = int.from_bytes(head, "little")
         if len(head) < 8 or not 2 <= length <= min(size - 8, _LARGEST_HEADER):
@@ -198,7 +200,7 @@ def _broken(path: Path) -> str | None:
         return "the file is empty"
     if path.suffix == ".json":
         try:
-            json.loads(path.read_bytes())
+            json.loads(read_regular(path))
         except (ValueError, RecursionError):
             return "the file is no whole JSON"
     return None
@@ -208,7 +210,7 @@ def _state(folder: Path) -> Mapping[str, Any]:
     for name in _STEP_FILES:
         path = folder / name
         if path.is_file():
-            content = json.loads(path.read_bytes())
+            content = json.loads(read_regular(path))
             if isinstance(content, dict):
                 return content
     return {}
@@ -248,7 +250,7 @@ def _is_text(name: str) -> bool:
 
 def _digested(path: Path, folder: Path) -> CheckpointFile:
     digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK):
             digest.update(block)
             size += len(block)

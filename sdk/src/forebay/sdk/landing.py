@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from forebay.contracts.body import FileRef
 from forebay.contracts.identifiers import canonical_json, stable_id
+from forebay.runtime.regular_files import open_regular, read_regular
 from forebay.sdk.errors import SourceChangedError
 from forebay.sdk.lerobot_folder import SourceFile
 from forebay.sdk.outbox import sync_folder
@@ -54,8 +55,10 @@ def hash_files(files: Iterable[SourceFile], count: Count) -> list[Hashed]:
     found = []
     for file in files:
         digest = hashlib.sha256()
-        with file.real.open("rb") as source:
-            while block := source.read(_CHUNK):
+        with open_regular(file.real, links=False) as source:
+            left = file.bytes  # a file that grows meanwhile is not read for ever
+            while left > 0 and (block := source.read(min(_CHUNK, left))):
+                left -= len(block)
                 digest.update(block)
                 count(len(block))
         found.append(Hashed(source=file, sha256=digest.hexdigest()))
@@ -82,7 +85,7 @@ class Landing:
     def record(self) -> UploadRecord | None:
         """What an earlier run of this upload said, if there was one."""
         path = self.folder / RECORD
-        return UploadRecord.model_validate_json(path.read_bytes()) if path.exists() else None
+        return UploadRecord.model_validate_json(read_regular(path)) if path.exists() else None
 
     def write_record(self, record: UploadRecord) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -112,8 +115,10 @@ class Landing:
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         digest = hashlib.sha256()
         try:
-            with file.source.real.open("rb") as source, part.open("wb") as out:
-                while block := source.read(_CHUNK):
+            with open_regular(file.source.real, links=False) as source, part.open("wb") as out:
+                left = file.source.bytes
+                while left > 0 and (block := source.read(min(_CHUNK, left))):
+                    left -= len(block)
                     digest.update(block)
                     out.write(block)
                     count(len(block))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from forebay.contracts.v1.episodes import RowWindow, TimeWindow
+from forebay.runtime.regular_files import kind_of, open_regular, read_regular
 from forebay.sdk.errors import NotADatasetError
 from forebay.sdk.lerobot_v2_folder import EPISODES_FILE, read_lines
 from forebay.sdk.path_templates import fill, inside
@@ -88,7 +90,7 @@ def scan(root: Path) -> LeRobotFolder:
 def _read_info(root: Path) -> Mapping[str, Any]:
     path = root / "meta/info.json"
     try:
-        info = json.loads(path.read_bytes())
+        info = json.loads(read_regular(path))
     except FileNotFoundError as error:
         msg = f"{root} is not a LeRobot dataset: meta/info.json is missing"
         raise NotADatasetError(msg, "give the folder that holds meta/info.json") from error
@@ -153,7 +155,11 @@ def _files(root: Path) -> Iterator[SourceFile]:
         if path.is_dir() and path.is_symlink():
             msg = f"{path} is a link to a folder"
             raise NotADatasetError(msg, "replace the link by the folder itself")
-        if real.is_file():
+        mode = real.stat().st_mode
+        if not stat.S_ISDIR(mode):
+            if not stat.S_ISREG(mode):
+                msg = f"{path} is {kind_of(mode)}, not a regular file"
+                raise NotADatasetError(msg, "put the file itself in its place, or remove it")
             yield SourceFile(path=relative.as_posix(), real=real, bytes=real.stat().st_size)
 
 
@@ -194,7 +200,7 @@ def _table_rows(path: Path, cameras: list[str]) -> list[dict[str, Any]]:
 
     wanted = [*_PLACE, *(f"videos/{camera}/{column}" for camera in cameras for column in _VIDEO)]
     try:
-        with pq.ParquetFile(path) as file:
+        with open_regular(path) as opened, pq.ParquetFile(opened) as file:
             present = set(file.schema_arrow.names)
             missing = [name for name in wanted if name not in present]
             if missing:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.contracts.v1.episodes import RowWindow, TimeWindow
+from forebay.runtime.regular_files import TooLargeError, read_regular
 from forebay.sdk.errors import NotADatasetError
 from forebay.sdk.path_templates import fill
 
@@ -74,10 +75,10 @@ def read_lines(root: Path, info: Mapping[str, Any], cameras: list[str]) -> list[
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            msg = f"{path} has {path.stat().st_size} bytes, at most {_MAX_BYTES} are read"
-            raise NotADatasetError(msg, "split the dataset; nothing was uploaded")
-        lines = path.read_bytes().splitlines()
+        lines = read_regular(path, limit=_MAX_BYTES).splitlines()
+    except TooLargeError as error:
+        msg = f"{path}: {error.strerror}"
+        raise NotADatasetError(msg, "split the dataset; nothing was uploaded") from error
     except OSError as error:
         msg = f"{path} cannot be read: {error.strerror}"
         raise NotADatasetError(msg, "LeRobot v2.x lists its episodes there; download or copy it again") from error

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.datasets import MANIFEST_FILE, PinnedInput
+from forebay.runtime.regular_files import open_regular, read_regular
 from forebay.sdk import pod_checks as judge
 from forebay.sdk.checkpoints import Unfinished, inspect
 from forebay.sdk.inputs import Inputs, local_path
@@ -94,7 +95,7 @@ def _data(pinned: PinnedInput, inputs: PodInputs, mounts: Sequence[MountPoint], 
         yield from (item for item in mounted if item.check.status == "fail" or "data-mode" not in inputs.skip)
         if any(item.check.status == "fail" for item in mounted):
             return
-        digest = hashlib.sha256((root / MANIFEST_FILE).read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_regular(root / MANIFEST_FILE)).hexdigest()
         expected = (pinned.number, pinned.manifest_sha256)
         if (drifted := judge.judge_version(name, expected=expected, found=(None, digest))) is not None:
             yield drifted
@@ -127,7 +128,7 @@ def _configs(command: Sequence[str], mounts: Sequence[MountPoint]) -> Iterator[F
         if mount is None or mount.path == "/":
             continue
         try:
-            with Path(path).open("rb") as file:
+            with open_regular(path) as file:
                 file.read(1)
         except OSError as error:
             message = f"{path} cannot be read: {error.strerror}"
@@ -184,7 +185,7 @@ def checkpoint_findings(folder: Path, *, lerobot: bool) -> Iterator[Finding]:
     try:
         found = inspect(folder)
         if lerobot:
-            json.loads((folder / "pretrained_model" / "train_config.json").read_bytes())
+            json.loads(read_regular(folder / "pretrained_model" / "train_config.json"))
     except (OSError, ValueError) as error:
         message = f"{folder} cannot be read: {error}"
         yield judge.failed(name, Reason.CHECKPOINT_UNREADABLE, message, judge.CHECKPOINT_UNREADABLE)

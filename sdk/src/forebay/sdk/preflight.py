@@ -20,6 +20,7 @@ from pathlib import Path
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.datasets import MANIFEST_FILE, PinnedInput
 from forebay.contracts.v1.jobs import PreflightCheck, Resources
+from forebay.runtime.regular_files import open_regular, read_regular
 from forebay.sdk.errors import DataUnreadableError
 from forebay.sdk.inputs import Inputs, local_path
 from forebay.sdk.roots import Root, root_at
@@ -202,7 +203,7 @@ def compare_manifest(root: Path, expected: str, *, until: float = math.inf) -> t
     files; the manifest itself is always compared.
     """
     manifest = root / MANIFEST_FILE
-    content = manifest.read_bytes()
+    content = read_regular(manifest)
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
         return f"{MANIFEST_FILE} has digest {found[:12]}, the job pinned {expected[:12]}", 0, 0
@@ -213,7 +214,7 @@ def compare_manifest(root: Path, expected: str, *, until: float = math.inf) -> t
         path = root / entry["path"]
         try:
             size = path.stat().st_size
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 file.read(_READ_BYTES)
         except FileNotFoundError:
             return f"{entry['path']} is missing", 0, 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from forebay.runtime.errors import SettingsError
 from forebay.runtime.object_stores import StoreKeys, keys_of, split_bucket
+from forebay.runtime.regular_files import open_regular, read_regular
 from forebay.sdk.errors import DataUnreadableError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class FolderRoot:
 
     def read(self, name: str) -> bytes:
         try:
-            return (self._folder / name).read_bytes()
+            return read_regular(self._folder / name)
         except OSError as error:
             msg = f"{self._folder / name} cannot be read ({error.strerror})"
             raise DataUnreadableError(msg, _LOCAL) from error
@@ -101,7 +102,7 @@ class FolderRoot:
 
     def open(self, name: str) -> BinaryIO:
         try:
-            return (self._folder / name).open("rb")
+            return open_regular(self._folder / name)
         except OSError as error:
             msg = f"{name} cannot be read ({error.strerror})"
             raise DataUnreadableError(msg, _LOCAL) from error

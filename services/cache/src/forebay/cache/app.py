@@ -19,6 +19,7 @@ from forebay.cache.workers.warming import WarmingSettings
 from forebay.contracts.parts import Part
 from forebay.runtime.app import run_service
 from forebay.runtime.machine import Service
+from forebay.runtime.open_work import Slots
 from forebay.runtime.work import Worker
 
 
@@ -61,6 +62,6 @@ async def run() -> None:
         definition(settings.node, settings.cache_budget_bytes),
         settings,
         workers(settings),
-        concurrency={EVICT: 1},
+        slots={EVICT: Slots.unshared(1)},
         companions=[watch.run],
     )

@@ -11,6 +11,7 @@ from forebay.ingest.domain.evolve import FOLD_VERSION, READS, evolve
 from forebay.ingest.settings import IngestSettings
 from forebay.runtime.app import run_service
 from forebay.runtime.machine import Service
+from forebay.runtime.open_work import Slots
 from forebay.runtime.settings import load_settings
 from forebay.runtime.work import Worker
 
@@ -77,5 +78,9 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
 async def run() -> None:
     """Run until told to stop."""
     settings = load_settings(IngestSettings)
-    # one of each: a dataset's uploads follow each other anyway, and decoding uses every core
-    await run_service(definition(), settings, workers(settings), concurrency={VALIDATE: 1, CONVERT: 1, DERIVE: 1})
+    from forebay.ingest.adapters.decoders import SERVER  # noqa: PLC0415 like the workers
+
+    SERVER.preload("forebay.ingest.workers.register", "forebay.ingest.workers.validate")
+    judging, writing = Slots.shared(settings.validators), Slots.shared(2)
+    slots = {VALIDATE: judging, registering.REGISTER: judging, CONVERT: writing, DERIVE: writing}
+    await run_service(definition(), settings, workers(settings), slots=slots, processes=SERVER)

@@ -23,6 +23,7 @@ from forebay.ingest.domain.path_template import (
 from forebay.ingest.domain.recording import Info, Window
 from forebay.ingest.domain.version_plan import AcceptedEpisode, KeptTables, Source
 from forebay.ingest.errors import ConversionError, IngestError
+from forebay.runtime.regular_files import read_regular
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,7 @@ def rewrite_videos(
         _, chunk, number = places[path]
         film = Film(root=root, camera=camera, chunk=chunk, file=number, fps=source.info.fps)
         cut_video(film, wanted, folder / path, quality)
-        sha256[path] = hashlib.sha256((folder / path).read_bytes()).hexdigest()
+        sha256[path] = hashlib.sha256(read_regular(folder / path)).hexdigest()
         frame = 0
         for cut in wanted:
             start, stop = frame / source.info.fps, (frame + cut.frames) / source.info.fps

@@ -19,6 +19,7 @@ from forebay.ingest.conversion import Accepted, Share, share_source
 from forebay.ingest.domain.report import GOOD, EpisodeReport, Report
 from forebay.ingest.domain.version_plan import Source, VersionPlan, plan_version
 from forebay.ingest.inspection import inspect
+from forebay.runtime.regular_files import open_regular
 
 Progress = Callable[[str, int, int], None]
 _CHUNK = 1 << 20
@@ -118,7 +119,7 @@ def _hashed(folder: Path, good: list[EpisodeReport], progress: Progress) -> Sour
     files = sorted({window.file for episode in source.episodes for window in episode.declared.windows})
     for number, name in enumerate(files, 1):
         digest = hashlib.sha256()
-        with (folder / name).open("rb") as file:
+        with open_regular(folder / name) as file:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
         digests[name] = digest.hexdigest()

@@ -15,6 +15,7 @@ from forebay.ingest.domain.breach import listed
 from forebay.ingest.domain.place_uri import Place, S3Place
 from forebay.ingest.errors import PlaceUnknownError
 from forebay.ingest.settings import S3Settings
+from forebay.runtime.regular_files import read_regular
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def find_snapshot(folder: Path) -> Path:
         return folder
     there = sorted(path.name for path in snapshots.iterdir() if path.is_dir())
     try:
-        main = (folder / "refs" / "main").read_text(encoding="ascii").strip()
+        main = read_regular(folder / "refs" / "main", limit=1024).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         main = ""
     if main in there:

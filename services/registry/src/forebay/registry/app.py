@@ -28,10 +28,13 @@ from forebay.registry.settings import RegistrySettings
 from forebay.registry.workers.verify_checkpoint import CheckpointVerifier
 from forebay.runtime.app import run_service
 from forebay.runtime.machine import Service
+from forebay.runtime.open_work import Slots
+from forebay.runtime.processes import ProcessServer
 from forebay.runtime.settings import load_settings
 
-VERIFIERS = 2
+VERIFIERS = Slots.shared(3)
 """Checkpoints checked at a time: more would only compete for the same disk."""
+PRELOAD = ("forebay.registry.workers.verify_checkpoint",)
 
 
 def definition(lists: EpisodeLists | None = None, artefacts: Artefacts | None = None) -> Service:
@@ -75,4 +78,4 @@ async def run() -> None:
     settings = load_settings(RegistrySettings)
     workers = {VERIFY: CheckpointVerifier(settings.roots())}
     service = definition(artefacts=FileArtefacts(settings.roots()))
-    await run_service(service, settings, workers, concurrency={VERIFY: VERIFIERS})
+    await run_service(service, settings, workers, slots={VERIFY: VERIFIERS}, processes=ProcessServer(PRELOAD))

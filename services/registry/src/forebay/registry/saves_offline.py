@@ -20,6 +20,7 @@ from forebay.contracts.v1.models import Compatibility
 from forebay.registry.domain.checkpoint_layout import in_progress_marker, parts_of
 from forebay.registry.domain.resume import ResumePoint, Save, Wanted, decide_resume
 from forebay.registry.workers.verify_checkpoint import MAX_ENTRIES, judge_files, states_in
+from forebay.runtime.regular_files import open_regular, read_regular
 
 _NUMBER = re.compile(r"(\d+)\Z")
 _PARTS = ("pretrained_model", "training_state", "model.safetensors", "model.safetensors.index.json", "state.json")
@@ -150,7 +151,7 @@ def _content(folder: Path) -> list[tuple[str, str]]:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             digest = hashlib.sha256()
-            with path.open("rb") as stream:
+            with open_regular(path) as stream:
                 while block := stream.read(_BLOCK):
                     digest.update(block)
             found.append((path.relative_to(folder).as_posix(), digest.hexdigest()))
@@ -204,7 +205,7 @@ def plain_code(revision: str) -> str:
 
 def _json(path: Path) -> Any:
     try:
-        return None if path.stat().st_size > _MAX_CONFIG else json.loads(path.read_bytes())
+        return json.loads(read_regular(path, limit=_MAX_CONFIG))
     except (OSError, ValueError, RecursionError):
         return None
 

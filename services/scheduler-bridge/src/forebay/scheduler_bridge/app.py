@@ -8,6 +8,7 @@ from forebay.contracts.parts import Part
 from forebay.runtime.app import run_service
 from forebay.runtime.disk_room import ATTEMPT_BYTES, disk_problem
 from forebay.runtime.machine import Service
+from forebay.runtime.open_work import Slots
 from forebay.scheduler_bridge.adapters import this_machine
 from forebay.scheduler_bridge.adapters.local_processes import LocalProcesses, Surroundings
 from forebay.scheduler_bridge.commands import command_table
@@ -70,5 +71,5 @@ async def _on_this_machine(settings: BridgeSettings) -> None:
         definition(LocalBridge(total=capacity(settings), rules=LOCAL_RULES)),
         settings,
         {"attempt": worker},
-        concurrency={"attempt": settings.local_concurrency},
+        slots={"attempt": Slots.unshared(settings.local_concurrency)},  # the queue has decided who is next
     )

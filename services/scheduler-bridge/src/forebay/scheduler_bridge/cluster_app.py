@@ -9,6 +9,7 @@ from forebay.contracts.parts import Part, Source
 from forebay.runtime.app import run_service
 from forebay.runtime.companion import Companion
 from forebay.runtime.connection import connect
+from forebay.runtime.open_work import Slots
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
 from forebay.scheduler_bridge.adapters.kueue_gates import KueueGates
 from forebay.scheduler_bridge.adapters.list_watch import ListWatch
@@ -58,10 +59,10 @@ async def run_on_cluster(settings: BridgeSettings) -> None:
                 EVICT: PodEvictor(api),
                 SENTENCE: SentenceWriter(api),
             },
-            concurrency={
-                RECONCILE: settings.cluster_concurrency,
-                EVICT: settings.cluster_concurrency,
-                SENTENCE: write_sentence.AT_ONCE,
+            slots={
+                RECONCILE: Slots.shared(settings.cluster_concurrency),
+                EVICT: Slots.shared(settings.cluster_concurrency),
+                SENTENCE: Slots.shared(write_sentence.AT_ONCE),
             },
             companions=companions,
         )

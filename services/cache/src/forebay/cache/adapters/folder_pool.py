@@ -16,6 +16,7 @@ from forebay.cache.domain.plan import DEFAULT_BLOCK_BYTES, ByteRange, PlannedFil
 from forebay.cache.domain.pool_facts import CacheDisk, PoolFacts
 from forebay.cache.errors import DataChangedError, DataUnreadableError
 from forebay.cache.ports import Kept, Missing, PoolTraits, Residency
+from forebay.runtime.regular_files import open_regular
 
 CANNOT_PROVE = (
     "a plain folder keeps no record of what is in memory or on a local disk: "
@@ -60,7 +61,7 @@ class FolderPool:
         verified: list[ByteRange] = []
         missing: list[Missing] = []
         try:
-            with path.open("rb", buffering=0) as opened:
+            with open_regular(path) as opened:
                 for span in file.spans:
                     read = _read_span(opened.fileno(), span)
                     verified.append(ByteRange(span.start, span.start + read))

@@ -23,6 +23,7 @@ from threading import Semaphore
 from typing import Self
 
 from forebay.cache.adapters.juicefs_blocks import Block
+from forebay.runtime.regular_files import open_regular
 
 READERS = 8
 """Small reads in flight for one file."""
@@ -193,12 +194,10 @@ class _Readers:
 def _read_piece(path: Path, block: Block) -> None:
     """A handle for each piece: the mount reads ahead of handles that it sees moving."""
     middle = block.visible.start + block.visible.length // 2
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with open_regular(path) as file:
+        descriptor = file.fileno()
         # What the kernel still holds would be answered without the mount; it drops whole pages only.
         page = middle // mmap.PAGESIZE * mmap.PAGESIZE
         os.posix_fadvise(descriptor, page, PIECE_BYTES + mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
         if not os.pread(descriptor, min(PIECE_BYTES, block.visible.end - middle), middle):
             raise OSError(errno.EIO, f"the file ends before byte {middle}")
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from forebay.cache.errors import DataUnreadableError
+from forebay.runtime.regular_files import open_regular
 
 
 class Origin(Protocol):
@@ -56,7 +57,7 @@ class FolderOrigin:
 
     def tail(self, path: str, length: int) -> tuple[int, bytes]:
         try:
-            with Path(path).open("rb") as file:
+            with open_regular(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 file.seek(max(0, size - length))
                 content = file.read(length)
@@ -67,7 +68,7 @@ class FolderOrigin:
 
     def read(self, path: str, start: int, end: int) -> bytes:
         try:
-            with Path(path).open("rb") as file:
+            with open_regular(path) as file:
                 file.seek(start)
                 content = file.read(max(0, end - start))
         except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -41,12 +40,12 @@ class EvictWorker:
             known = await context.get(Plan, str(key))
             if known is None or known.wanted or known.on(self._node).state not in {*RESIDENT, LOST}:
                 continue
-            plan = await asyncio.to_thread(self._plans.read, known.id)
+            plan = await context.in_thread(self._plans.read, known.id)
             if plan is None:
                 await context.emit(self._evicted(known, 0, f"{why}; its list of files is gone, so nothing was freed"))
                 continue
             try:
-                freed, note = await asyncio.to_thread(self._drop, plan, kept)
+                freed, note = await context.in_thread(self._drop, plan, kept)
             except PoolError as error:
                 trouble = str(error)
                 if item.tries < MOST_TRIES:
@@ -61,7 +60,7 @@ class EvictWorker:
         known = await context.get(Plan, key)
         if known is None or known.live is None:
             return None
-        return await asyncio.to_thread(self._plans.read, known.id)
+        return await context.in_thread(self._plans.read, known.id)
 
     def _drop(self, plan: ReadPlan, kept: Sequence[ReadPlan]) -> tuple[int, str]:
         """Bytes freed, and what there is to say about the rest."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,12 @@ class PlanWorker:
         pinned = PinnedInput.model_validate(item.payload["input"])
         job, index = str(item.payload["job"]), int(item.payload["index"])
         try:
-            plan, block_bytes = await asyncio.to_thread(self._plan, pinned)
+            plan, block_bytes = await context.in_thread(self._plan, pinned)
         except PoolError as error:
             raise RetryLater(POOL_PAUSE_S, str(error)) from error
         except PlanError as error:
             return [_refusal(item.project, job, index, pinned, error)]
-        ranges = await asyncio.to_thread(self._plans.write, plan, block_bytes=block_bytes)
+        ranges = await context.in_thread(partial(self._plans.write, plan, block_bytes=block_bytes))
         planned = CachePlanned(
             plan=plan.id,
             job=job,
@@ -72,14 +72,14 @@ class PlanWorker:
             kind=pinned.kind,
             episodes=pinned.episodes if pinned.kind == "dataset" else None,
             wish=True if item.payload.get("wish") else None,
-            **await asyncio.to_thread(self._beside, plan, block_bytes, item.payload.get("previous", ())),
+            **await context.in_thread(self._beside, plan, block_bytes, item.payload.get("previous", ())),
         )
         emit = Emit(project=item.project, body=planned, dedupe=(job, index))
         known = await context.get(Plan, place(item.project, plan.id))
         if known is None or known.on(self._node).state != READY:
             return [emit]
         # Nobody may have looked since the last job ended: an old "ready" must not open this job's gate.
-        lost = await asyncio.to_thread(lost_event, self._choose, plan, known, self._node)
+        lost = await context.in_thread(lost_event, self._choose, plan, known, self._node)
         return [emit] if lost is None else [lost, emit]
 
     def _beside(self, plan: ReadPlan, block_bytes: int, previous: Iterable[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -49,9 +48,9 @@ class CheckWorker:
         known = await context.get(Plan, item.key)
         if known is None or known.on(self._node).state != READY:
             return []
-        plan = await asyncio.to_thread(self._plans.read, known.id)
+        plan = await context.in_thread(self._plans.read, known.id)
         if plan is None:
             text = "the plan's file is gone, so its bytes cannot be checked"
             return [outcomes.lost(known, self._node, Reason.CACHE_LOST, text)]
-        lost = await asyncio.to_thread(lost_event, self._choose, plan, known, self._node)
+        lost = await context.in_thread(lost_event, self._choose, plan, known, self._node)
         return [] if lost is None else [lost]

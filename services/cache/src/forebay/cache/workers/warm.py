@@ -74,12 +74,12 @@ class WarmWorker:
 
     async def _read(self, known: Plan, context: WorkContext) -> ReadPlan:
         """The plan as it was made; when its file is gone, made again from an input that asked for it."""
-        plan = await asyncio.to_thread(self._plans.read, known.id)
+        plan = await context.in_thread(self._plans.read, known.id)
         if plan is not None:
             return plan
         for pinned in await _inputs(known, context):
             if (pinned.name, pinned.number) == (known.name, known.number):
-                again = await asyncio.to_thread(plan_input, self._planner, pinned)
+                again = await context.in_thread(plan_input, self._planner, pinned)
                 if again.id == known.id:
                     return again
         msg = f"the plan's file is gone and {known.root} does not give the same plan any more: submit the job again"
@@ -93,7 +93,7 @@ class WarmWorker:
         def tell(progress: Mapping[str, Any]) -> None:
             loop.call_soon_threadsafe(context.progress, {**told, **progress})
 
-        pool = await asyncio.to_thread(self._choose, Path(plan.root), plan.files)
+        pool = await context.in_thread(self._choose, Path(plan.root), plan.files)
         shown = known.on(self._node).verified_bytes
         run = Warming(pool=pool, plan=plan, settings=self._settings, tell=tell, shown=shown)
         cold = await self._step(run.look, run, known, context)
@@ -106,7 +106,7 @@ class WarmWorker:
 
     async def _step(self, step: Callable[[], T], run: Warming, known: Plan, context: WorkContext) -> T:
         """One step in a thread, stopped with the service and when nobody wants it, given up when nothing moves."""
-        running = asyncio.ensure_future(asyncio.to_thread(step))
+        running = asyncio.ensure_future(context.in_thread(step))
         try:
             while not (await asyncio.wait({running}, timeout=self._settings.look_s))[0]:
                 now = await context.get(Plan, known.key)

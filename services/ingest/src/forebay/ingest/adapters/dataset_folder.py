@@ -7,6 +7,7 @@ files. Nothing outside is ever opened.
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from forebay.ingest.domain.path_template import safe_relative
 from forebay.ingest.domain.structure import Pointer
 from forebay.ingest.errors import UnreadableFileError, UnsafePathError
+from forebay.runtime.regular_files import kind_of, read_regular
 
 _POINTER_HEAD = b"version https://git-lfs.github.com/spec/v1"
 POINTER_LIMIT = 1024
@@ -45,6 +47,23 @@ def blobs_of(root: Path) -> Path | None:
     return blobs.resolve()
 
 
+def locate(root: Path, blobs: Path | None, name: str) -> Path:
+    """The resolved path of a file below `root`; raises `UnsafePathError` when it lies elsewhere."""
+    try:
+        path = (root / safe_relative(name)).resolve()
+    except RuntimeError as error:  # what Python 3.11 says of links that lead to each other
+        msg = f"{name!r} is a link that leads nowhere"
+        raise UnsafePathError(msg) from error
+    if not _is_inside(path, root, blobs):
+        msg = f"{name!r} is a link out of the dataset's folder"
+        raise UnsafePathError(msg)
+    return path
+
+
+def _is_inside(real: Path, root: Path, blobs: Path | None) -> bool:
+    return real.is_relative_to(root) or (blobs is not None and real.is_relative_to(blobs))
+
+
 class DatasetFolder:
     """The files below one root, as they were when the folder was opened."""
 
@@ -62,21 +81,21 @@ class DatasetFolder:
         """Relative path -> why it is not read (a link that leaves the folder, a device)."""
         self.shadows: list[str] = []
         """Files that macOS wrote beside others; they are none of the dataset's."""
-        for name, path in sorted(_walk(self.root)):
+        for name, entry in sorted(walk(self.root), key=lambda found: found[0]):
             if is_shadow(name):
                 self.shadows.append(name)
             else:
-                self._take(name, path)
+                self._take(name, entry)
 
-    def _take(self, name: str, path: Path) -> None:
+    def _take(self, name: str, entry: os.DirEntry[str]) -> None:
         try:
             safe_relative(name)
-            if path.is_symlink() and not self._inside(path):
+            if entry.is_symlink() and not self._inside(Path(entry.path)):
                 self.refused[name] = "it is a link out of the folder"
                 return
-            if self._blobs is not None and path.is_symlink() and not path.exists():
+            if self._blobs is not None and entry.is_symlink() and not Path(entry.path).exists():
                 return  # the cache has its name, not yet its content: whoever needs it says that it is missing
-            status = path.stat()
+            status = entry.stat()
         except UnsafePathError as error:
             self.refused[name] = str(error)
         except (OSError, RuntimeError) as error:
@@ -88,19 +107,15 @@ class DatasetFolder:
             elif stat.S_ISDIR(status.st_mode):
                 self.refused[name] = "it is a link to a folder"
             else:
-                self.refused[name] = "it is no regular file"
+                kind = kind_of(status.st_mode)
+                self.refused[name] = f"it is {kind}, not a regular file; put the file itself in its place"
 
     def _inside(self, path: Path) -> bool:
-        real = path.resolve()
-        return real.is_relative_to(self.root) or (self._blobs is not None and real.is_relative_to(self._blobs))
+        return _is_inside(path.resolve(), self.root, self._blobs)
 
     def path(self, name: str) -> Path:
-        """Where a file lies; raises `UnsafePathError` when its name or a link leaves the folder."""
-        path = self.root / safe_relative(name)
-        if not self._inside(path):
-            msg = f"{name!r} is a link out of the dataset's folder"
-            raise UnsafePathError(msg)
-        return path
+        """Where a file really lies; raises `UnsafePathError` when its name or a link leaves the folder."""
+        return locate(self.root, self._blobs, name)
 
     def near(self, name: str) -> AbstractContextManager[Path]:
         """The file on this machine, for as long as the context is open."""
@@ -121,12 +136,8 @@ class DatasetFolder:
 
     def read(self, name: str, limit: int = MAX_JSON_BYTES) -> bytes:
         """A small file, whole."""
-        size = self.files.get(name, 0)
-        if size > limit:
-            msg = f"{name} has {size} bytes, at most {limit} are read"
-            raise UnreadableFileError(msg)
         try:
-            return self.path(name).read_bytes()
+            return read_regular(self.path(name), limit=limit, links=False)
         except OSError as error:
             msg = f"{name} cannot be read: {error.strerror}"
             raise UnreadableFileError(msg) from error
@@ -149,17 +160,18 @@ class DatasetFolder:
         return found
 
 
-def _walk(root: Path) -> Iterator[tuple[str, Path]]:
+def walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Every entry that is no folder, in order; without recursion, because depth comes from outside."""
-    waiting = [("", root)]
+    waiting = [("", os.fspath(root))]
     while waiting:
         prefix, folder = waiting.pop()
         try:
-            entries = sorted(folder.iterdir(), reverse=True)
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name, reverse=True)
         except OSError:
             continue
         for entry in entries:
-            if entry.is_dir() and not entry.is_symlink():
-                waiting.append((f"{prefix}{entry.name}/", entry))
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append((f"{prefix}{entry.name}/", entry.path))
             else:
                 yield prefix + entry.name, entry

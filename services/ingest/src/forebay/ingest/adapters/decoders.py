@@ -2,38 +2,25 @@
 
 One pool per inspection, one decoder per core. A decoder that dies, hangs or takes
 more than its limits costs its file, as an `UnreadableFileError`; the others go on.
-Decoders are forked from a server that has the libraries loaded
-(`decoder_server.py`), which this module starts once per process.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import pickle
-import socket
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
-from forebay.ingest.adapters.decoder_server import READY, Limits, Order
+from forebay.ingest.domain.breach import printable
 from forebay.ingest.errors import DecodersUnavailableError, IngestError, UnreadableFileError
-from forebay.runtime.settings import environment
+from forebay.runtime.errors import OutOfMemoryError, ProcessesUnavailableError, WorkerProcessError
+from forebay.runtime.processes import Limits, Order, ProcessServer
 
-_START_WITHIN_S = 60.0
 _TRIES = 2
 """A decoder may be ended for reasons that are not its file's; only the second death counts."""
-_SERVER_ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1",  # a thread in the server would not survive the fork
-    "OMP_NUM_THREADS": "1",
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve address space that the limit counts
-    "MALLOC_ARENA_MAX": "2",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,67 +39,25 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Server:
-    """The process that decoders are forked from; started when it is first needed, and again when it is gone."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-
-    def start(self) -> None:
-        """Start it now, so that it loads its libraries while the caller goes on."""
-        with self._lock:
-            self._running()
-
-    def decoder(self) -> Connection:
-        """A fresh decoder; it says `READY` once it is there."""
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            try:
-                with self._lock:
-                    socket.send_fds(self._running(), [b"d"], [theirs.fileno()])
-            except OSError as error:
-                msg = f"no process can be started for decoding: {error.strerror}"
-                raise DecodersUnavailableError(msg) from error
-            theirs.close()
-            return Connection(ours.detach())
-
-    def _running(self) -> socket.socket:
-        if self._control is not None and self._process is not None and self._process.poll() is None:
-            return self._control
-        if self._control is not None:
-            self._control.close()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 our own module, no text from outside
-                [sys.executable, "-m", "forebay.ingest.adapters.decoder_server", str(theirs.fileno())],
-                env={**environment(), **_SERVER_ENVIRONMENT},
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # libraries print about broken files, each time
-            )
-        return self._control
-
-    def stop(self) -> None:
-        """End it, so that nothing is left when this process ends."""
-        with self._lock:
-            if self._control is not None:
-                self._control.close()
-            if self._process is not None:
-                self._process.kill()
-                self._process.wait()
-            self._control = self._process = None
-
-
-_SERVER = _Server()
-atexit.register(_SERVER.stop)
+SERVER = ProcessServer(
+    (
+        "encodings.utf_8_sig",
+        "numpy.ma",
+        "pyarrow.parquet",
+        "av.subtitles.stream",
+        "forebay.ingest.adapters.episode_statistics",
+        "forebay.ingest.adapters.image_scans",
+        "forebay.ingest.adapters.pyav_video",
+        "forebay.ingest.adapters.row_scans",
+        "forebay.ingest.adapters.lerobot_tables",
+    )
+)
+"""Preloads everything that decoding imports sooner or later."""
 
 
 def warm_up() -> None:
     """Load the decoding libraries in the background. The first inspection then does not wait for them."""
-    _SERVER.start()
+    SERVER.warm_up()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -189,10 +134,10 @@ class _Run:
             self._died(connection)
             return
         busy.heard = time.monotonic()
-        if kind == "steps":
+        if kind == "report":
             self._tasks[busy.number].on_steps(value)
             return
-        self._answers[busy.number] = value
+        self._answers[busy.number] = value if kind == "done" else _finding(value)
         del self._busy[connection]
         self._pool._idle.append(connection)  # noqa: SLF001 one class in two parts
 
@@ -214,15 +159,20 @@ class _Run:
 
 
 def _new_decoder() -> Connection:
-    connection = _SERVER.decoder()
     try:
-        if connection.poll(_START_WITHIN_S) and connection.recv_bytes() == READY:
-            return connection
-    except (EOFError, OSError):
-        pass  # it is told below
-    connection.close()
-    msg = "the process for decoding files does not start; see whether memory or processes have run out"
-    raise DecodersUnavailableError(msg)
+        return SERVER.process()
+    except ProcessesUnavailableError as error:
+        raise DecodersUnavailableError(str(error)) from error
+
+
+def _finding(error: Exception) -> IngestError:
+    """What a file's finding says that names the cause."""
+    if isinstance(error, IngestError):
+        return error
+    if isinstance(error, OutOfMemoryError):
+        return UnreadableFileError(f"decoding {error}")
+    cause = str(error) if isinstance(error, WorkerProcessError) else f"{type(error).__name__}: {error}"
+    return UnreadableFileError(printable(f"decoding it failed with {cause}"))
 
 
 def value_of(answer: Any) -> Any:

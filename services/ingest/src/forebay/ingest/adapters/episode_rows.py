@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from forebay.ingest.errors import ConversionError
 class EpisodeRows:
     """Reads episode after episode; a file is read on from where the last episode ended."""
 
-    def __init__(self, root: Path, info: Info) -> None:
-        self._root = root
+    def __init__(self, locate: Callable[[str], Path], info: Info) -> None:
+        self._locate = locate
         self._columns = [*ROW_COLUMNS, *(feature.key for feature in (*info.row_features, *info.image_cameras))]
         self._file: str | None = None
         self._pieces: Iterator[tuple[int, pa.RecordBatch]] = iter(())
@@ -52,7 +52,7 @@ class EpisodeRows:
         return self._next is not None
 
     def _read(self, file: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-        with ParquetTable(self._root / file) as table:
+        with ParquetTable(self._locate(file)) as table:
             for batch in table.blocks(self._columns):
                 episodes = batch.column("episode_index").to_numpy(zero_copy_only=False)
                 cuts = [0, *(int(cut) for cut in np.flatnonzero(np.diff(episodes)) + 1), batch.num_rows]

@@ -45,6 +45,7 @@ from forebay.ingest.adapters.version_tables import VersionTables
 from forebay.ingest.adapters.version_videos import Progress
 from forebay.ingest.domain.version_plan import VersionPlan
 from forebay.ingest.errors import ConversionError
+from forebay.runtime.regular_files import open_regular, read_regular
 
 FORMAT = "lerobot-v3.0-lance"
 _CHUNK = 1 << 20
@@ -79,7 +80,7 @@ def commit_version(
     the version is. `check_point` is called between steps, so that tests can stop there.
     """
     if root.exists():
-        return _adopt(plan, root)
+        return _adopt(plan, root, progress)
     root.parent.mkdir(parents=True, exist_ok=True)
     for leftover in root.parent.glob(f".{glob.escape(root.name)}.draft-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -90,25 +91,25 @@ def commit_version(
         known = tables.read_back()
         check_point("compared")
         base = plan.base
-        _seal(plan, draft, None if base is None else origins[base.origin].folder, request, known)
+        _seal(plan, draft, None if base is None else origins[base.origin].folder, request, known, progress=progress)
         check_point("sealed")
         _rename(draft, root)
     except FileExistsError:
-        return _adopt(plan, root)
+        return _adopt(plan, root, progress)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return _describe(root, adopted=False)
 
 
-def find_answer(root: Path, request: str) -> CommittedVersion | None:
+def find_answer(root: Path, request: str, progress: Progress) -> CommittedVersion | None:
     """The finished root that answers this very request, when an earlier run got that far."""
     try:
-        document = json.loads((root / EPISODES_FILE).read_bytes())
+        document = json.loads(read_regular(root / EPISODES_FILE))
     except (OSError, ValueError):
         return None
     if not isinstance(document, dict) or document.get("request") != request:
         return None
-    _check_files(root)
+    _check_files(root, progress)
     return _describe(root, adopted=True)
 
 
@@ -122,24 +123,28 @@ def _rename(draft: Path, root: Path) -> None:
     _sync(root.parent)
 
 
-def _adopt(plan: VersionPlan, root: Path) -> CommittedVersion:
+def _adopt(plan: VersionPlan, root: Path, progress: Progress) -> CommittedVersion:
     """Take over a root that an earlier run finished; its content must be the planned one and undamaged."""
     try:
-        content = json.loads((root / EPISODES_FILE).read_bytes())["content"]
+        content = json.loads(read_regular(root / EPISODES_FILE))["content"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         msg = f"{root} exists but is no finished version ({error}); move it away, then retry"
         raise ConversionError(msg) from error
     if content != plan.digest:
         msg = f"{root} exists with other content than these episodes give; move it away, then retry"
         raise ConversionError(msg)
-    _check_files(root)
+    _check_files(root, progress)
     return _describe(root, adopted=True)
 
 
-def _check_files(root: Path) -> None:
+def _check_files(root: Path, progress: Progress) -> None:
     """Raise `ConversionError` when a file is not the one that was sealed."""
     try:
-        broken = [entry["path"] for entry in _entries(root) if _digest(root / entry["path"])[0] != entry["sha256"]]
+        entries, broken = _entries(root), []
+        for number, entry in enumerate(entries):
+            progress("compared", number, len(entries))
+            if _digest(root / entry["path"])[0] != entry["sha256"]:
+                broken.append(entry["path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         msg = f"{root} exists but is no finished version ({error}); move it away, then retry"
         raise ConversionError(msg) from error
@@ -149,7 +154,7 @@ def _check_files(root: Path) -> None:
 
 
 def _entries(root: Path) -> list[dict[str, Any]]:
-    return list(json.loads((root / MANIFEST_FILE).read_bytes())["files"])
+    return list(json.loads(read_regular(root / MANIFEST_FILE))["files"])
 
 
 def _describe(root: Path, *, adopted: bool) -> CommittedVersion:
@@ -170,7 +175,7 @@ def _reference(path: Path) -> FileRef:
 
 def _digest(path: Path) -> tuple[str, int]:
     digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
@@ -186,7 +191,15 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _seal(plan: VersionPlan, draft: Path, base: Path | None, request: str | None, known: Mapping[Path, str]) -> None:
+def _seal(
+    plan: VersionPlan,
+    draft: Path,
+    base: Path | None,
+    request: str | None,
+    known: Mapping[Path, str],
+    *,
+    progress: Progress,
+) -> None:
     """Write the episode list and the manifest, and push everything to the disk."""
     document: dict[str, Any] = {
         "content": plan.digest,
@@ -209,7 +222,10 @@ def _seal(plan: VersionPlan, draft: Path, base: Path | None, request: str | None
         document["request"] = request
     (draft / EPISODES_FILE).write_bytes(canonical_json(document))
     files = sorted(path for path in draft.rglob("*") if path.is_file())
-    entries = list(_sealed(draft, files, base, known))
+    entries = []
+    for entry in _sealed(draft, files, base, known):
+        entries.append(entry)
+        progress("sealed", len(entries), len(files))
     entries.sort(key=lambda entry: str(entry["path"]))
     manifest = draft / MANIFEST_FILE
     manifest.write_bytes(canonical_json({"files": entries}))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from forebay.ingest.adapters.dataset_folder import walk
 from forebay.ingest.domain.breach import printable
 from forebay.ingest.domain.documents import Manifest
 from forebay.ingest.domain.info_file import is_count, strict_json
 from forebay.ingest.domain.path_template import safe_relative
 from forebay.ingest.errors import LandingRefusedError, StorageUnavailableError, UnsafePathError
+from forebay.runtime.regular_files import open_regular, read_regular
 
 MAX_MANIFEST_BYTES = 1 << 30
 _CHUNK = 1 << 20
@@ -59,7 +62,7 @@ class LandingFolders:
             msg = f"the manifest is announced with {manifest.bytes} bytes, at most {MAX_MANIFEST_BYTES} are read"
             raise LandingRefusedError(msg)
         try:
-            content = path.read_bytes()
+            content = read_regular(path.resolve(), limit=manifest.bytes, links=False)
         except OSError as error:
             msg = f"the manifest {path} cannot be read: {error.strerror}; upload again"
             raise LandingRefusedError(msg) from error
@@ -77,9 +80,8 @@ class LandingFolders:
             why = _difference(folder, name, digest, size, on_bytes)
             if why is not None:
                 distrusted[name] = why
-        for path in folder.rglob("*"):
-            name = path.relative_to(folder).as_posix()
-            if name not in entries and not path.is_dir() and path.parent != folder:
+        for name, entry in walk(folder):
+            if name not in entries and "/" in name and not Path(entry.path).is_dir():
                 distrusted[name] = "it was not announced in the manifest"
         return CheckedLanding(
             folder=folder, sha256={name: digest for name, (digest, _) in entries.items()}, distrusted=distrusted
@@ -118,20 +120,23 @@ def _entry(entry: Any) -> tuple[str, tuple[str, int]]:
 
 
 def _difference(folder: Path, name: str, digest: str, size: int, on_bytes: Callable[[int], None]) -> str | None:
-    path = folder / name
+    path = folder.resolve() / name
     try:
-        if path.is_symlink() or not path.resolve().is_relative_to(folder.resolve()):
+        if path.resolve() != path:
             return "it is a link"
-        found, length = hashlib.sha256(), 0
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
+        with open_regular(path, links=False) as file:
+            length = os.fstat(file.fileno()).st_size
+            if length != size:
+                return f"{size} bytes were announced, {length} are there"
+            found, left = hashlib.sha256(), size
+            while left > 0 and (chunk := file.read(min(_CHUNK, left))):
                 found.update(chunk)
-                length += len(chunk)
+                left -= len(chunk)
                 on_bytes(len(chunk))
     except FileNotFoundError:
         return "it was announced, but it is not there"
+    except RuntimeError:  # links that lead to each other
+        return "it is a link"
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
-    if length != size:
-        return f"{size} bytes were announced, {length} are there"
     return None if found.hexdigest() == digest else "its digest is not the announced one"

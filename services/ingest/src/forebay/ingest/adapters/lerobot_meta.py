@@ -159,7 +159,7 @@ class EpisodeTableWriter:
 def episode_ranges(meta: Path) -> Iterator[tuple[int, int]]:
     """First row, and the row after the last, of every episode that `meta` lists."""
     for path in sorted((meta / "episodes").rglob("*.parquet")):
-        with ParquetTable(path) as table:
+        with ParquetTable(path, links=True) as table:
             for batch in table.blocks(["dataset_from_index", "dataset_to_index"]):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
+
+from forebay.runtime.regular_files import open_regular
 
 _MOST_BOXES = 10_000
 _OUTERMOST = frozenset(
@@ -14,9 +17,9 @@ _OUTERMOST = frozenset(
 
 def what_is_missing(path: Path) -> str | None:
     """In words, what a broken mp4 lacks at its end; None when its boxes are whole, or when it is no mp4."""
-    size = path.stat().st_size
     kinds: list[bytes] = []
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         at = 0
         while at + 8 <= size and len(kinds) < _MOST_BOXES:
             file.seek(at)

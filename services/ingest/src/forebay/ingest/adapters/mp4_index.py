@@ -5,14 +5,17 @@ LeRobot's Lance reader uses these to fetch only the bytes that a time window nee
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 import av
 
 from forebay.ingest.errors import ConversionError
+from forebay.runtime.regular_files import open_regular, path_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +33,15 @@ class Mp4Index:
 
 def index_mp4(path: Path, fps: float) -> Mp4Index:
     """Walk the boxes and the packets; raises `ConversionError` when the file is no readable mp4."""
-    size = path.stat().st_size
-    offset, length = _find_moov(path, size)
+    with open_regular(path) as file:
+        return _index(path, file, fps)
+
+
+def _index(path: Path, file: BinaryIO, fps: float) -> Mp4Index:
+    size = os.fstat(file.fileno()).st_size
+    offset, length = _find_moov(path, file, size)
     try:
-        with av.open(str(path), format="mp4") as container:
+        with av.open(path_of(file), format="mp4") as container:
             keys = sorted((round(time * fps), position) for time, position in _key_frames(container))
     except (av.FFmpegError, OSError, IndexError) as error:
         msg = f"{path}: its packets cannot be listed: {error}"
@@ -69,22 +77,21 @@ def _key_frames(container: av.container.InputContainer) -> Iterator[tuple[float,
             yield float(packet.pts * packet.time_base), packet.pos
 
 
-def _find_moov(path: Path, size: int) -> tuple[int, int]:
+def _find_moov(path: Path, file: BinaryIO, size: int) -> tuple[int, int]:
     """Offset and size of the index box, from the headers of the top-level boxes."""
     offset = 0
-    with path.open("rb") as file:
-        while offset + 8 <= size:
-            file.seek(offset)
-            header = file.read(16)
-            length, kind = int.from_bytes(header[:4], "big"), header[4:8]
-            if length == 1:
-                length = int.from_bytes(header[8:16], "big")
-            elif length == 0:
-                length = size - offset
-            if length < 8 or offset + length > size:
-                break
-            if kind == b"moov":
-                return offset, length
-            offset += length
+    while offset + 8 <= size:
+        file.seek(offset)
+        header = file.read(16)
+        length, kind = int.from_bytes(header[:4], "big"), header[4:8]
+        if length == 1:
+            length = int.from_bytes(header[8:16], "big")
+        elif length == 0:
+            length = size - offset
+        if length < 8 or offset + length > size:
+            break
+        if kind == b"moov":
+            return offset, length
+        offset += length
     msg = f"{path}: no complete index box (moov) among its {size} bytes"
     raise ConversionError(msg)

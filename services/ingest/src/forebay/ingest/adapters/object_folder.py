@@ -25,6 +25,7 @@ class ObjectFolder(DatasetFolder):
 
     def __init__(self, objects: S3Objects, workspace: Path) -> None:
         self.root = workspace.resolve()
+        self._blobs = None
         self.files = {}
         self.refused = {}
         self.shadows = []
@@ -49,9 +50,6 @@ class ObjectFolder(DatasetFolder):
     def __getstate__(self) -> dict[str, Any]:
         """Decoders get the fetched files, not the connection."""
         return {key: value for key, value in self.__dict__.items() if key != "_objects"}
-
-    def _inside(self, path: Path) -> bool:
-        return path.is_relative_to(self.root)
 
     def near(self, name: str) -> AbstractContextManager[Path]:
         return self._held(name) if name in self.far else super().near(name)

@@ -15,12 +15,14 @@ from typing import Any, Protocol
 import lance
 import pyarrow as pa
 
+from forebay.ingest.adapters.dataset_folder import blobs_of, locate
 from forebay.ingest.adapters.episode_rows import EpisodeRows
 from forebay.ingest.adapters.frame_batches import Rows, frame_columns
 from forebay.ingest.adapters.parquet_tables import ParquetTable
 from forebay.ingest.domain.recording import Info
 from forebay.ingest.domain.version_plan import PlannedEpisode
 from forebay.ingest.errors import ConversionError
+from forebay.runtime.regular_files import read_regular
 
 EPISODES_FILE = "episodes.json"
 _READ_ROWS = 4096
@@ -58,20 +60,24 @@ class UploadOrigin:
     """A landing folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.resolve()
+        self._blobs = blobs_of(self.folder)
 
     def schema(self, file: str) -> pa.Schema:
-        with ParquetTable(self.folder / file) as table:
+        with ParquetTable(self._locate(file)) as table:
             return table.schema
 
     def rows(self, info: Info, episodes: Sequence[PlannedEpisode]) -> EpisodePieces:
-        rows = EpisodeRows(self.folder, info)
+        rows = EpisodeRows(self._locate, info)
         for episode in episodes:
             declared = episode.accepted.declared
             yield episode, rows.of(declared.data_file, declared.index)
 
     def video(self, path: str) -> Path:
-        return self.folder / path
+        return self._locate(path)
+
+    def _locate(self, name: str) -> Path:
+        return locate(self.folder, self._blobs, name)
 
 
 class VersionOrigin:
@@ -168,7 +174,7 @@ def _width_of(kind: Any) -> int:
 def read_episode_list(root: Path) -> dict[str, Any]:
     """episodes.json of a version root; raises `ConversionError` when it is not usable."""
     try:
-        document = json.loads((root / EPISODES_FILE).read_bytes())
+        document = json.loads(read_regular(root / EPISODES_FILE))
         document["episodes"], document["content"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         msg = f"{root / EPISODES_FILE} cannot be read ({error}); restore the version's folder, then retry"

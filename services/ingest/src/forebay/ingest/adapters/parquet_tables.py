@@ -6,6 +6,7 @@ file looks like; what the tables say is judged elsewhere.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forebay.ingest.errors import UnreadableFileError
+from forebay.runtime.regular_files import open_regular, path_of
 
 MAGIC = b"PAR1"
 BLOCK_ROWS = 8192
@@ -36,8 +38,8 @@ def _translated(path: Path) -> Iterator[None]:
 def describe(path: Path, error: Exception) -> str:
     """What a broken parquet file looks like."""
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
             head = file.read(4)
             file.seek(max(size - 4, 0))
             tail = file.read(4)
@@ -58,12 +60,14 @@ def describe(path: Path, error: Exception) -> str:
 class ParquetTable:
     """One open parquet file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, links: bool = False) -> None:
         self._path = path
         with _translated(path):
-            self._file = pq.ParquetFile(path)
+            with open_regular(path, links=links) as file:
+                size = os.fstat(file.fileno()).st_size
+                self._file = pq.ParquetFile(path_of(file))
             self.schema: pa.Schema = self._file.schema_arrow
-        rows, size = self.rows, path.stat().st_size
+        rows = self.rows
         if rows > _FREE_ROWS + _MAX_ROWS_PER_BYTE * size:
             self._file.close()
             msg = f"{size} bytes, but its footer promises {rows} rows"

@@ -8,6 +8,7 @@ import yaml
 
 from forebay.ingest.domain.policy import NO_POLICY, Policy, PolicyError, parse_policy
 from forebay.ingest.errors import PolicyRefusedError
+from forebay.runtime.regular_files import read_regular
 
 _MAX_BYTES = 1 << 20
 
@@ -18,7 +19,7 @@ def read_policy(path: Path) -> Policy:
         if path.stat().st_size > _MAX_BYTES:
             msg = f"policy {path} has more than {_MAX_BYTES} bytes"
             raise PolicyRefusedError(msg)
-        return parse_policy(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return parse_policy(yaml.safe_load(read_regular(path).decode("utf-8")))
     except OSError as error:
         msg = f"policy {path} cannot be read: {error.strerror}"
         raise PolicyRefusedError(msg) from error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 import av
 import numpy as np
@@ -13,6 +16,7 @@ from forebay.ingest.adapters.picture_cells import CellBatches
 from forebay.ingest.domain.breach import printable
 from forebay.ingest.domain.frames import VideoScan
 from forebay.ingest.domain.pictures import PictureWatch
+from forebay.runtime.regular_files import open_regular, path_of
 
 _MAX_SIDE = 16_384
 _MAX_THREADS = 16
@@ -35,18 +39,20 @@ def scan_video(
 
     `threads` are used inside the decoder; 0 takes all cores. `watch` is shown every picture.
     """
-    size = path.stat().st_size
+    size = 0
     scan = _Scan(watch, on_frames)
-    if size == 0:
-        scan.problem = "no bytes"
-    else:
-        try:
-            with open_video(path, name) as container:
-                scan.decode(container, threads)
-        except (av.FFmpegError, OSError, ValueError, OverflowError, EOFError, MemoryError) as error:
-            scan.problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if scan.problem is not None:
-            scan.problem = _told(scan.problem, path, name)
+    try:
+        with open_regular(path, links=False) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size == 0:
+                scan.problem = "no bytes"
+            else:
+                with _container(file, name) as container:
+                    scan.decode(container, threads)
+    except (av.FFmpegError, OSError, ValueError, OverflowError, EOFError, MemoryError) as error:
+        scan.problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if size and scan.problem is not None:
+        scan.problem = _told(scan.problem, path, name)
     scan.report()
     return VideoScan(
         file=name,
@@ -119,9 +125,15 @@ class _Scan:
         self._told = len(self.times)
 
 
-def open_video(path: Path, name: str) -> av.container.InputContainer:
+@contextmanager
+def open_video(path: Path, name: str) -> Iterator[av.container.InputContainer]:
     """A video from outside: one file, and nothing that it points to."""
-    return av.open(str(path), format=_format(name), options=_OPTIONS)
+    with open_regular(path, links=False) as file, _container(file, name) as container:
+        yield container
+
+
+def _container(file: BinaryIO, name: str) -> av.container.InputContainer:
+    return av.open(path_of(file), format=_format(name), options=_OPTIONS)
 
 
 def _format(name: str) -> str:

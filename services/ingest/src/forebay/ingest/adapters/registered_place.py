@@ -37,6 +37,7 @@ from forebay.ingest.errors import (
     UnsafePathError,
 )
 from forebay.ingest.settings import S3Settings
+from forebay.runtime.regular_files import open_regular, read_regular
 
 EPISODES_FILE = "episodes.json"
 _CHUNK = 1 << 20
@@ -93,7 +94,7 @@ def write_root(
         if not isinstance(folder, ObjectFolder):
             _link_all(folder, (str(entry["path"]) for entry in files), draft)
         draft.rename(root)
-    if (root / MANIFEST_FILE).read_bytes() != manifest:
+    if read_regular(root / MANIFEST_FILE) != manifest:
         msg = f"{root} belongs to another state of the dataset; register it again"
         raise SourceChangedError(msg)
     return RegisteredRoot(
@@ -116,7 +117,7 @@ def find_change(root: Path, manifest_sha256: str, settings: S3Settings) -> str |
 
     Raises `StorageUnavailableError` when the object store does not answer: then nothing is known.
     """
-    content = (root / MANIFEST_FILE).read_bytes()
+    content = read_regular(root / MANIFEST_FILE)
     if hashlib.sha256(content).hexdigest() != manifest_sha256:
         return f"its manifest {root / MANIFEST_FILE} has another digest"
     document = json.loads(content)
@@ -162,7 +163,7 @@ def _changed_file(root: Path, entry: dict[str, Any]) -> str | None:
 
 def _digest(path: Path, on_bytes: Callable[[int], None] = lambda _: None) -> tuple[str, int]:
     digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)

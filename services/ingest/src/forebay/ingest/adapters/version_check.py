@@ -17,6 +17,7 @@ from forebay.ingest.domain.documents import Version
 from forebay.ingest.domain.path_template import safe_relative
 from forebay.ingest.errors import StorageUnavailableError, UnsafePathError
 from forebay.ingest.settings import s3_settings
+from forebay.runtime.regular_files import read_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def _registered_change(version: Version, label: str) -> Damage | None:
 def _first_difference(version: Version, root: Path) -> str | None:
     manifest = local_path(version.checksums_uri) or root / MANIFEST_FILE
     try:
-        content = manifest.read_bytes()
+        content = read_regular(manifest)
     except OSError as error:
         return f"its manifest {manifest.name} cannot be read ({error.strerror})"
     if hashlib.sha256(content).hexdigest() != version.manifest_sha256:

@@ -30,6 +30,7 @@ from forebay.ingest.domain.recording import RENUMBERED
 from forebay.ingest.domain.statistics import Statistics
 from forebay.ingest.domain.version_plan import PlannedEpisode, Source, VersionPlan
 from forebay.ingest.errors import ConversionError, IngestError, ReadBackError
+from forebay.runtime.regular_files import read_regular
 
 T = TypeVar("T")
 
@@ -164,7 +165,7 @@ class VersionTables:
             for path in files:
                 columns: list[Any] = [
                     pa.array([path.relative_to(self._meta).as_posix()]),
-                    pa.array([path.read_bytes()], pa.large_binary()),
+                    pa.array([read_regular(path)], pa.large_binary()),
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -238,7 +239,7 @@ class VersionTables:
 
     def _compare_meta(self) -> None:
         for row in self._open("meta").to_table().to_pylist():
-            if (self._meta / row["path"]).read_bytes() != row["data"]:
+            if read_regular(self._meta / row["path"]) != row["data"]:
                 msg = f"meta/{row['path']} was read back with other bytes than were written"
                 raise ReadBackError(msg)
         place = 0

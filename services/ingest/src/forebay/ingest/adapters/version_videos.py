@@ -23,6 +23,7 @@ from forebay.ingest.adapters.origins import CHUNK, Origin, blob_digest
 from forebay.ingest.adapters.table_streams import add_rows
 from forebay.ingest.domain.version_plan import PlannedVideo, VersionPlan
 from forebay.ingest.errors import ConversionError, IngestError, ReadBackError
+from forebay.runtime.regular_files import open_regular, read_regular
 
 Progress = Callable[[str, int, int], None]
 _PLACE = ("video_key", "chunk_index", "file_index")
@@ -87,7 +88,7 @@ class VersionVideos:
         def load(video: PlannedVideo) -> tuple[Mp4Index, bytes | str]:
             path = self._origins[video.origin].video(video.path)
             index = index_mp4(path, self._plan.info.fps)
-            return index, path.read_bytes() if index.size <= _IN_MEMORY else path.absolute().as_uri()
+            return index, read_regular(path) if index.size <= _IN_MEMORY else path.absolute().as_uri()
 
         coming: deque[Future[tuple[Mp4Index, bytes | str]]] = deque()
         with ThreadPoolExecutor(1) as loader:
@@ -129,7 +130,7 @@ class VersionVideos:
     def _other_bytes(self, video: PlannedVideo, stored: str) -> IngestError:
         """Who is to blame: the source, when it is not what was announced, else what was written."""
         path = self._origins[video.origin].video(video.path)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() == stored:
                 return ConversionError(f"{path} is not the file that was announced; upload it again")
         return ReadBackError(f"{video.path} was read back with other bytes than were uploaded")
@@ -153,7 +154,7 @@ def _digest_beside(table: Any, row: int, file: Path | None) -> tuple[str, bool]:
     if file is None or not file.is_file():
         return blob_digest(table, row), False
     digest, same = hashlib.sha256(), True
-    with table.take_blobs("video_bytes", indices=[row])[0] as blob, file.open("rb") as beside:
+    with table.take_blobs("video_bytes", indices=[row])[0] as blob, open_regular(file) as beside:
         while chunk := blob.read(CHUNK):
             digest.update(chunk)
             same = same and beside.read(CHUNK) == chunk

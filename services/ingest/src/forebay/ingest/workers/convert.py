@@ -7,7 +7,6 @@ half-written one is removed, and the committed event has one identity.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from forebay.ingest.domain.version_plan import VersionPlan, plan_version
 from forebay.ingest.earlier_version import Earlier, earlier_source
 from forebay.ingest.errors import StorageUnavailableError
 from forebay.ingest.workers.gathering import Gatherer, origins_of
-from forebay.ingest.workers.telling import Teller
+from forebay.ingest.workers.telling import Teller, from_thread, tell_done
 from forebay.runtime.disk_room import RETRY_S, is_disk_full, look
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
@@ -53,7 +52,7 @@ class Converter:
         known = await context.get(Dataset, place(item.project, dataset))
         if known is not None and known.latest >= number:
             return ()
-        tell = Teller(context)
+        tell = from_thread(context)
         root = self.datasets / item.project / dataset / f"v{number}"
         gather = Gatherer(self.landings, item.project, context)
         upload = str(item.payload["upload"])
@@ -61,7 +60,7 @@ class Converter:
         try:
             late = [int(index) for index in item.payload.get("late", ())]
             earlier, shares = await self._sources(gather, upload, base, late)
-            plan, made = await asyncio.to_thread(self._commit, earlier, shares, root, tell)
+            plan, made = await context.in_thread(self._commit, earlier, shares, root, tell)
         except StorageUnavailableError as error:
             raise RetryLater(WAIT_FOR_POOL_S, str(error)) from error
         except Exception as error:
@@ -91,7 +90,7 @@ class Converter:
             rules_version=RULES_VERSION,
             left_out=await gather.left_out(uploads, plan),
         )
-        tell.done(version=number, episodes=body.episode_count)
+        tell_done(context, version=number, episodes=body.episode_count)
         return [Emit(project=item.project, body=body, dedupe=(dataset, number))]
 
     async def _sources(
@@ -106,7 +105,7 @@ class Converter:
             newest = replace(newest, episodes=[e for e in newest.episodes if e.source_index in late])
         if base is None:
             return None, [newest]
-        if await asyncio.to_thread(find_damage, base) is None:
+        if await gather.context.in_thread(find_damage, base) is None:
             return await gather.earlier(base, base.left_out), [newest]
         again = [await gather.share(id_, base.left_out.get(id_, ())) for id_ in base.uploads]
         return None, [*again, newest]

@@ -7,7 +7,6 @@ very request is taken over.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from forebay.ingest.earlier_version import Earlier, earlier_source, rewrite_vide
 from forebay.ingest.errors import ConversionError, ReadBackError, StorageUnavailableError
 from forebay.ingest.workers.convert import WAIT_FOR_POOL_S, no_room
 from forebay.ingest.workers.gathering import Gatherer, origins_of
-from forebay.ingest.workers.telling import Teller
+from forebay.ingest.workers.telling import Teller, from_thread, tell_done
 from forebay.runtime.disk_room import is_disk_full
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
@@ -45,7 +44,7 @@ class DerivedWriter:
         if wish is None or wish.state != "WRITING" or wish.version is None:
             return ()
         base = await context.get(Version, version_key(item.project, wish.dataset, wish.base))
-        tell = Teller(context)
+        tell = from_thread(context)
         try:
             return [await self._derive(wish, base, context, tell)]
         except StorageUnavailableError as error:
@@ -54,7 +53,7 @@ class DerivedWriter:
             if is_disk_full(error):
                 raise no_room(self.datasets, f"v{wish.version} of {wish.dataset}") from error
             # nothing that waiting mends, and others of the dataset wait behind it
-            tell.done(failed=str(error))
+            tell_done(context, failed=str(error))
             body = DatasetDerivationFailed(derivation=wish.id, dataset=wish.dataset, message=str(error)[:1000])
             return [Emit(project=item.project, body=body, dedupe=(wish.id,))]
         except Exception as error:
@@ -66,13 +65,13 @@ class DerivedWriter:
         if base is None or base.removed is not None:
             msg = f"v{wish.base} of {wish.dataset} is gone"
             raise ConversionError(msg)
-        damage = await asyncio.to_thread(find_damage, base)
+        damage = await context.in_thread(find_damage, base)
         if damage is not None:
             raise ConversionError(damage.message)
         gather = Gatherer(self.landings, wish.project, context)
         earlier = await gather.earlier(base, wish.left_out)
         root = self.datasets / wish.project / wish.dataset / f"v{wish.version}"
-        plan, made = await asyncio.to_thread(self._commit, wish, earlier, root, tell)
+        plan, made = await context.in_thread(self._commit, wish, earlier, root, tell)
         body = DatasetVersionCommitted(
             dataset=wish.dataset,
             number=wish.version or 0,
@@ -94,7 +93,7 @@ class DerivedWriter:
             left_out=await gather.left_out(base.uploads, plan),
             derivation=wish.id,
         )
-        tell.done(version=wish.version, episodes=body.episode_count)
+        tell_done(context, version=wish.version, episodes=body.episode_count)
         return Emit(project=wish.project, body=body, dedupe=(wish.dataset, wish.version))
 
     def _commit(
@@ -107,7 +106,7 @@ class DerivedWriter:
             plan = plan_version([source])
             origins = origins_of([source], {}, earlier.root)
             return plan, commit_version(plan, origins, root, tell.stage, request=wish.id)
-        made = find_answer(root, wish.id)
+        made = find_answer(root, wish.id, tell.stage)
         if made is not None:
             return plan_version([source]), made
         scratch = root.parent / f".rewrite.{wish.id}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +32,8 @@ class Gatherer:
         if upload is None or upload.manifest is None:
             msg = f"upload {id_} is not known, although a version is made of it"
             raise ConversionError(msg)
-        folder = self.landings.folder(self.project, id_, upload.landing_uri)
-        manifest = await asyncio.to_thread(self.landings.manifest, folder, upload.manifest)
+        folder = await self.context.in_thread(self.landings.folder, self.project, id_, upload.landing_uri)
+        manifest = await self.context.in_thread(self.landings.manifest, folder, upload.manifest)
         episodes = [_accepted(e) for e in await self._all(upload) if e.state == "ACCEPTED"]
         kept = [episode for episode in episodes if not within(episode.source_index, left_out)]
         digests = {name: digest for name, (digest, _) in manifest.items()}
@@ -43,7 +42,7 @@ class Gatherer:
     async def earlier(self, version: Version, left_out: dict[str, Ranges]) -> Earlier:
         """The episodes of an earlier version that are neither left out nor withdrawn."""
         root = Path(version.root)
-        listed = await asyncio.to_thread(read_episode_list, root)
+        listed = await self.context.in_thread(read_episode_list, root)
         kept: dict[str, Accepted] = {}
         for entry in listed["episodes"]:
             episode = await self.context.get(Episode, place(self.project, str(entry["episode"])))

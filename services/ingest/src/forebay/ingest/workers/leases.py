@@ -7,7 +7,6 @@ to where they shall be, whatever an earlier run left.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,12 +31,12 @@ async def lease(item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         return ()
     versions = await _versions(found, context)
     try:
-        damages = [await asyncio.to_thread(find_damage, version) for version in versions]
+        damages = [await context.in_thread(find_damage, version) for version in versions]
         if not any(damages):
-            await asyncio.to_thread(_tag_all, versions, item.key)
+            await context.in_thread(_tag_all, versions, item.key)
             now = await context.get(Lease, place(item.project, item.key))
             if now is not None and now.ended is not None:  # it ended meanwhile; nobody else would take the tags
-                await asyncio.to_thread(_untag_all, versions, item.key)
+                await context.in_thread(_untag_all, versions, item.key)
     except (StorageUnavailableError, OSError) as error:
         raise RetryLater(_WAIT_S, str(error)) from error
     cause = str(item.payload.get("cause", ""))
@@ -74,7 +73,7 @@ async def release(item: WorkItem, context: WorkContext) -> Iterable[Emit]:
     found = await context.get(Lease, place(item.project, item.key))
     if found is not None:
         try:
-            await asyncio.to_thread(_untag_all, await _versions(found, context), item.key)
+            await context.in_thread(_untag_all, await _versions(found, context), item.key)
         except OSError as error:
             raise RetryLater(_WAIT_S, str(error)) from error
     return ()
@@ -87,7 +86,7 @@ async def check(item: WorkItem, context: WorkContext) -> Iterable[Emit]:
     if version is None:
         return ()
     try:
-        damage = await asyncio.to_thread(find_damage, version)
+        damage = await context.in_thread(find_damage, version)
     except (StorageUnavailableError, OSError) as error:
         raise RetryLater(_WAIT_S, str(error)) from error
     return [_answer(version, item.key, damage, "")]
@@ -111,14 +110,15 @@ class Remover:
         own = folder / item.project / version.dataset / f"v{version.number}"
         listed = local_path(version.checksums_uri) if in_place else None
         there = listed.parent if listed is not None else local_path(version.root)
-        if there != own or own.is_symlink():
-            return ()
-        await asyncio.to_thread(_remove, own)
+        if there == own:
+            await context.in_thread(_remove, own)
         return ()
 
 
 def _remove(root: Path) -> None:
     """First out of sight, then away: a folder that is half deleted never looks like a version."""
+    if root.is_symlink():
+        return
     doomed = root.with_name(f".{root.name}.removed")
     if root.exists():
         shutil.rmtree(doomed, ignore_errors=True)

@@ -7,7 +7,6 @@ cure by itself is tried again; everything else ends the request with a sentence.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Iterable
@@ -22,8 +21,10 @@ from forebay.ingest.domain.breach import printable
 from forebay.ingest.domain.documents import Version, version_key
 from forebay.ingest.domain.placing import OBJECTS
 from forebay.ingest.errors import IngestError, SourceChangedError, StorageUnavailableError
+from forebay.ingest.workers.telling import Teller, from_thread
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
+from forebay.runtime.regular_files import read_regular
 from forebay.runtime.work import WorkContext, WorkItem
 
 _WAIT_S = 5.0
@@ -45,7 +46,7 @@ class Placer:
             return ()
         root, placed, problem = str(item.payload["root"]), 0, None
         try:
-            placed = await asyncio.to_thread(self._copy, version, root)
+            placed = await context.in_thread(self._copy, version, root, from_thread(context))
         except StorageUnavailableError as error:
             if item.tries < _TRIES:
                 raise RetryLater(_WAIT_S, str(error)) from error
@@ -65,12 +66,12 @@ class Placer:
         )
         return [Emit(project=item.project, body=body, dedupe=(item.key,))]
 
-    def _copy(self, version: Version, root: str) -> int:
+    def _copy(self, version: Version, root: str, tell: Teller) -> int:
         folder = local_path(version.root)
         if folder is None or not (folder / MANIFEST_FILE).is_file():
             msg = f"{version.root} is no folder that can be read from here"
             raise SourceChangedError(msg)
-        manifest = (folder / MANIFEST_FILE).read_bytes()
+        manifest = read_regular(folder / MANIFEST_FILE)
         if hashlib.sha256(manifest).hexdigest() != version.manifest_sha256:
             msg = f"{folder / MANIFEST_FILE} is not the one that was committed; see: forebay dataset check"
             raise SourceChangedError(msg)
@@ -81,7 +82,8 @@ class Placer:
         if strange:  # a manifest among them would be taken for a newer version of a table
             msg = f"{root} holds {len(strange)} objects that are not of this version, first {strange[0]}; name a prefix of its own"
             raise SourceChangedError(msg)
-        for entry in entries:
+        for number, entry in enumerate(entries):
+            tell.stage("copied", number, len(entries))
             name, digest, size = str(entry["path"]), str(entry["sha256"]), int(entry["bytes"])
             if there.get(name) != size or objects.digest(name) != digest:
                 objects.put(name, folder / name)

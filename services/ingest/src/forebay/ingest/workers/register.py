@@ -7,8 +7,7 @@ registration: a person asked, and others of the dataset wait behind it.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from forebay.ingest.errors import IngestError, StorageUnavailableError
 from forebay.ingest.inspection import inspect
 from forebay.ingest.places import open_place
 from forebay.ingest.settings import s3_settings
-from forebay.ingest.workers.telling import Teller
+from forebay.ingest.workers.telling import Teller, tell_done
 from forebay.ingest.workers.validate import with_waivers
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
@@ -62,25 +61,26 @@ class Registrar:
         wish = await context.get(Registration, place(item.project, item.key))
         if wish is None or wish.state != "WRITING" or wish.version is None:
             return ()
-        tell = Teller(context)
         waivers = await context.get(Waivers, place(item.project, wish.dataset))
         try:
-            policy = with_waivers(await asyncio.to_thread(project_policy, self.policies, item.project), waivers)
-            answer = await asyncio.to_thread(self._register, wish, tell, policy)
+            policy = with_waivers(await context.in_thread(project_policy, self.policies, item.project), waivers)
+            answer = await context.in_process(self.look, wish, policy)
             if answer.made is not None:
-                tell.done(version=wish.version, episodes=len(answer.report.episodes))
+                tell_done(context, version=wish.version, episodes=len(answer.report.episodes))
                 return [*_verdicts(wish, answer.report), _committed(wish, answer, answer.made)]
-            failed = await asyncio.to_thread(self._refusal, wish, answer.report)
+            failed = await context.in_thread(self._refusal, wish, answer.report)
         except StorageUnavailableError as error:
             raise RetryLater(_WAIT_S, str(error)) from error
         except (IngestError, OSError) as error:
             failed = DatasetRegistrationFailed(
                 registration=wish.id, dataset=wish.dataset, message=printable(str(error), 1000)
             )
-        tell.done(failed=failed.message)
+        tell_done(context, failed=failed.message)
         return [Emit(project=item.project, body=failed, dedupe=(wish.id,))]
 
-    def _register(self, wish: Registration, tell: Teller, policy: Policy) -> _Answer:
+    def look(self, wish: Registration, policy: Policy, report_progress: Callable[[Mapping[str, Any]], None]) -> _Answer:
+        """Inspect it where it lies, and write its root when it is good. Runs in a process of its own."""
+        tell = Teller(report_progress)
         where = parse_place(wish.uri, wish.endpoint)
         with open_place(where, s3_settings()) as folder:
             report = inspect(folder, tell.stage, policy=policy).report

@@ -6,8 +6,7 @@ same again and changes nothing.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from forebay.contracts.body import FileRef
 from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeRejected, Finding
+from forebay.ingest.adapters.dataset_folder import MAX_JSON_BYTES
 from forebay.ingest.adapters.landing_folder import LandingFolders
 from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.report_files import ReportFiles
@@ -42,9 +42,10 @@ from forebay.ingest.domain.rules import RULES_VERSION
 from forebay.ingest.domain.version_plan import features_digest
 from forebay.ingest.errors import LandingRefusedError, PolicyRefusedError, StorageUnavailableError
 from forebay.ingest.inspection import Inspection, inspect
-from forebay.ingest.workers.telling import Teller
+from forebay.ingest.workers.telling import Teller, tell_done
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
+from forebay.runtime.regular_files import read_regular
 from forebay.runtime.work import WorkContext, WorkItem
 
 _WAIT_FOR_POOL_S = 5.0
@@ -66,29 +67,39 @@ class Validator:
         if upload is None or upload.state != "VALIDATING":
             return ()
         root = await _trunk_root(upload, context)
-        tell = Teller(context)
         waivers = await context.get(Waivers, upload.dataset_key)
         try:
-            policy = await asyncio.to_thread(project_policy, self.policies, upload.project)
+            policy = await context.in_thread(project_policy, self.policies, upload.project)
         except PolicyRefusedError as error:
             raise RetryLater(_WAIT_FOR_POLICY_S, str(error)) from error
         policy = with_waivers(policy, waivers)
         try:
             episodes = await _episodes(upload, context)
-            inspection = await asyncio.to_thread(self._inspect, upload, root, tell, policy)
-            contents = _compare_claims(inspection, episodes, policy)
-            document = inspection.report.to_json()
-            reference = await asyncio.to_thread(self.reports.write, upload.project, upload.id, document)
+            report, contents, reference = await context.in_process(self.report_on, upload, root, episodes, policy)
         except (StorageUnavailableError, OSError) as error:
             raise RetryLater(_WAIT_FOR_POOL_S, str(error)) from error
-        judge_ = _Judge(upload, inspection.report, contents, reference)
+        judge_ = _Judge(upload, report, contents, reference)
         again = policy.changes.get(rules.ALREADY_THERE.id, Change()).waive
         verdicts = [
             judge_.verdict(episode, None if again else await _twin(upload, judge_.line(episode), episode, context))
             for episode in episodes
         ]
-        tell.done(judged=len(verdicts))
+        tell_done(context, judged=len(verdicts))
         return verdicts
+
+    def report_on(
+        self,
+        upload: Upload,
+        root: Path | None,
+        episodes: list[Episode],
+        policy: Policy,
+        report: Callable[[Mapping[str, Any]], None],
+    ) -> tuple[Report, dict[int, Content], FileRef]:
+        """Look at the files, hold what was claimed of them against that, and write the report. Runs in a process of its own."""
+        inspection = self._inspect(upload, root, Teller(report), policy)
+        contents = _compare_claims(inspection, episodes, policy)
+        found = inspection.report
+        return found, contents, self.reports.write(upload.project, upload.id, found.to_json())
 
     def _inspect(self, upload: Upload, root: Path | None, tell: Teller, policy: Policy) -> Inspection:
         try:
@@ -169,7 +180,7 @@ def _compare_features(inspection: Inspection, root: Path | None, policy: Policy)
     if not root.exists() and root.parent.is_dir():
         return inspection  # somebody deleted that version; conversion compares the uploads themselves
     try:
-        document, _ = read_document((root / INFO_FILE).read_bytes())
+        document, _ = read_document(read_regular(root / INFO_FILE, limit=MAX_JSON_BYTES))
     except OSError as error:
         msg = f"the dataset's latest version {root} cannot be read: {error.strerror}"
         raise StorageUnavailableError(msg) from error

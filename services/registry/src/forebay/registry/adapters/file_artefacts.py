@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlparse
 
 from forebay.registry.domain.checkpoint_layout import unsafe_path
 from forebay.registry.ports import Look
+from forebay.runtime.regular_files import open_regular
 
 _CHUNK = 1 << 20
 _KEEP = 10_000
@@ -66,8 +67,7 @@ class FileArtefacts:
 
     def _sha256(self, path: Path, size: int, may_read: int) -> tuple[str | None, int]:
         """The digest and what it cost to read; None when it would cost more than it may."""
-        # Opening must not wait, whatever has taken the file's place since it was looked at.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open_regular(path) as file:
             stamp = _stamp(os.fstat(file.fileno()))
             if (known := self._known.get(stamp)) is not None:
                 self._known.move_to_end(stamp)

@@ -15,6 +15,7 @@ import msgspec
 
 from forebay.contracts.body import FileRef
 from forebay.registry.ports import EpisodeList, ListUnavailableError
+from forebay.runtime.regular_files import read_regular
 
 _MAX_BYTES = 512 << 20
 
@@ -62,7 +63,7 @@ def _bytes_of(ref: FileRef) -> bytes:
         size = path.stat().st_size
         if size != ref.bytes or size > _MAX_BYTES:
             raise ListUnavailableError(f"{path} has {size} bytes, {ref.bytes} were committed")
-        body = path.read_bytes()
+        body = read_regular(path, limit=_MAX_BYTES)
     except OSError as error:
         raise ListUnavailableError(f"{path} cannot be read: {error.strerror or error}") from error
     if hashlib.sha256(body).hexdigest() != ref.sha256:

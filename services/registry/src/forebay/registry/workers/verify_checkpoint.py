@@ -7,15 +7,15 @@ answer is a status with findings; only trouble of the storage itself is retried.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
 
 from forebay.contracts.v1.models import (
@@ -36,6 +36,7 @@ from forebay.registry.domain.checkpoint_layout import (
 from forebay.registry.domain.safetensors_header import LENGTH_BYTES, HeaderError, header_length, tensors_of
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
+from forebay.runtime.regular_files import LinkError, NotRegularError, TooLargeError, open_regular, read_regular
 from forebay.runtime.work import WorkContext, WorkItem
 
 _CHUNK = 1 << 20
@@ -75,11 +76,11 @@ class CheckpointVerifier:
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = tuple(roots)
 
-    async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:  # noqa: ARG002 a worker's signature
+    async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         body = saved_in(item.payload)
         roots = [Path(root.replace("{project}", item.project).replace("{job}", body.job)) for root in self._roots]
         try:
-            verdict = await asyncio.to_thread(verify, body, roots)
+            verdict = await context.in_process(verify, body, roots)
         except OSError as error:
             if error.errno in _STORAGE_TROUBLE:
                 raise RetryLater(_RETRY_S, f"storage of {body.uri}: {error.strerror}") from error
@@ -101,12 +102,12 @@ def emit_of(project: str, body: Saved, verdict: Verdict) -> Emit:
     return Emit(project=project, body=verified, dedupe=(body.checkpoint, body.uri, body.digest))
 
 
-def verify(body: Saved, roots: Sequence[Path]) -> Verdict:
-    """Check one save. Blocking; raises OSError only for trouble of the storage."""
+def verify(body: Saved, roots: Sequence[Path], report: Callable[[None], None] = lambda _: None) -> Verdict:
+    """Check one save. Blocking, with a `report` now and then; raises OSError only for trouble of the storage."""
     folder = _folder(body.uri, roots)
     if isinstance(folder, Verdict):
         return folder
-    return _unfinished(body, folder) or _changed(body, folder) or _judged(body, folder)
+    return _unfinished(body, folder) or _changed(body, folder, report) or _judged(body, folder)
 
 
 def _unfinished(body: Saved, folder: Path) -> Verdict | None:
@@ -121,11 +122,11 @@ def _unfinished(body: Saved, folder: Path) -> Verdict | None:
     return None if marker is None else Verdict("incomplete", (f"marked in progress: {marker}",))
 
 
-def _changed(body: Saved, folder: Path) -> Verdict | None:
+def _changed(body: Saved, folder: Path, report: Callable[[None], None]) -> Verdict | None:
     """The files are not those of the event."""
     if checkpoint_digest(body.files) != body.digest:
         return Verdict("corrupt", ("the event's digest is not the digest of the files it lists",))
-    problems = tuple(problem for file in body.files if (problem := _differs(folder, file)) is not None)
+    problems = tuple(problem for file in body.files if (problem := _differs(folder, file, report)) is not None)
     if not problems:
         return None
     return Verdict("missing" if all("not there" in problem for problem in problems) else "corrupt", problems)
@@ -158,22 +159,31 @@ def _folder(uri: str, roots: Sequence[Path]) -> Path | Verdict:
     return folder
 
 
-def _differs(folder: Path, file: CheckpointFile) -> str | None:
+def _differs(folder: Path, file: CheckpointFile, report: Callable[[None], None]) -> str | None:
     """Why a file is not the one that the event describes."""
-    path = folder / file.path
-    if not path.exists():
+    try:
+        path = (folder / file.path).resolve(strict=True)
+        if not path.is_relative_to(folder):
+            return f"{file.path} is a link out of the checkpoint"
+        with open_regular(path, links=False) as stream:
+            return _other_content(stream, file, report)
+    except (FileNotFoundError, NotADirectoryError):
         return f"{file.path} is not there"
-    if not path.resolve().is_relative_to(folder):
-        return f"{file.path} is a link out of the checkpoint"
-    if not path.is_file():
-        return f"{file.path} is not a plain file"
-    size = path.stat().st_size
+    except RuntimeError:  # links that lead to each other
+        return f"{file.path} is a link that leads nowhere"
+    except (NotRegularError, LinkError) as error:
+        return f"{file.path} cannot be used: {error.strerror}"
+
+
+def _other_content(stream: BinaryIO, file: CheckpointFile, report: Callable[[None], None]) -> str | None:
+    left = size = os.fstat(stream.fileno()).st_size
     if size != file.bytes:
         return f"{file.path} has {size} bytes, {file.bytes} were recorded"
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
+    while left > 0 and (chunk := stream.read(min(_CHUNK, left))):
+        digest.update(chunk)
+        left -= len(chunk)
+        report(None)
     if digest.hexdigest() != file.sha256:
         return f"{file.path}: its content is not what was recorded (sha256 {digest.hexdigest()[:12]} instead of {file.sha256[:12]})"
     return None
@@ -199,8 +209,8 @@ def _broken(folder: Path, names: frozenset[str]) -> list[str]:
 
 def tensors_in(path: Path) -> frozenset[str]:
     """Tensor names of a whole safetensors file; raises `HeaderError` when it cannot be whole."""
-    size = path.stat().st_size
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
         length = header_length(stream.read(LENGTH_BYTES), size)
         return tensors_of(stream.read(length), size)
 
@@ -239,9 +249,7 @@ def states_in(folder: Path, names: frozenset[str]) -> dict[str, Any]:
 
 def _json(path: Path, limit: int) -> Any:
     """Parsed JSON, or `_NOT_JSON` when it is none or too long to be believed."""
-    if path.stat().st_size > limit:
-        return _NOT_JSON
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
+        return json.loads(read_regular(path, limit=limit))
+    except (ValueError, RecursionError, TooLargeError):
         return _NOT_JSON

@@ -23,6 +23,7 @@ from typing import Any
 
 import psutil
 
+from forebay.runtime.regular_files import open_regular, read_regular
 from forebay.scheduler_bridge.errors import StartError
 from forebay.scheduler_bridge.ports import AttemptPlan, ExitReport, Observation
 
@@ -171,7 +172,7 @@ class LocalProcesses:
 
     def log_tail(self, plan: AttemptPlan) -> str:
         try:
-            with (self.folder(plan) / "log.txt").open("rb") as log:
+            with open_regular(self.folder(plan) / "log.txt") as log:
                 log.seek(0, os.SEEK_END)
                 log.seek(max(0, log.tell() - _TAIL_BYTES))
                 return log.read().decode("utf-8", "replace")
@@ -244,7 +245,7 @@ def _shown(identity: tuple[int, int] | None) -> str | None:
 def _read_json(path: Path) -> dict[str, Any] | None:
     """A small JSON object; None while it is missing, half written or not one."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_regular(path))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -68,9 +68,13 @@ async def test_up_status_down_leave_nothing_behind(place: Installation) -> None:
     assert mounted(place) == expected_juicefs
     assert bool(record.pool_note) != expected_juicefs
     assert set(alive(record)) == PARTS | ({"juicefs"} if expected_juicefs else set())
+    private = (place.home.root, place.home.pool, place.home.record, place.home.store("ingest"))
+    assert [path.stat().st_mode & 0o077 for path in private] == [0] * len(private)
     status = await place.cli("status", "--json")
     assert status.code == 0
     assert status.json()["healthy"] is True
+    assert status.json()["acknowledged"] == "an acknowledged event is on the disk (fsync)"
+    assert [disk["what"] for disk in status.json()["disks"]] == ["home", "pool", "bus"]
     again = await place.cli("up", "--project", "arm-lab")
     assert again.code == 1
     assert "already runs" in again.err + again.out

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind
 
 from forebay.runtime import telemetry
 from forebay.runtime.engine import Engine
-from forebay.runtime.errors import Refused
+from forebay.runtime.errors import Refused, StoreNotFitError
 from forebay.runtime.health import Health
 from forebay.runtime.log import LogReader
 from forebay.runtime.lost_tail import NEWEST, lost_tail
@@ -66,6 +66,9 @@ class Answers:
         except Refused as refused:
             known = refused.code != "unknown-question"
             return {"ok": False, "error": refused.to_json(), **self._as_of()}
+        except StoreNotFitError as error:  # no room, for instance: said with what to do, and no defect
+            message = f"{self._engine.service.name} cannot answer {question!r} now: {error}"
+            return {"ok": False, "error": Refused("store", message).to_json(), **self._as_of()}
         except Exception as error:  # noqa: BLE001 one bad question must not end the service
             _log.exception("question %s failed", question)
             message = f"{self._engine.service.name} failed to answer {question!r}: {type(error).__name__}: {error}"

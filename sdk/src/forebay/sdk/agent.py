@@ -243,7 +243,9 @@ class Agent:
 
     def _blame_full_disk(self, ended: Exit) -> Exit:
         """A command that failed while its output folder takes no bytes did not fail of itself."""
-        if ended.exit_code == 0 or ended.reason in {Reason.OUT_OF_MEMORY, Reason.PROCESS_KILLED}:
+        # SIGBUS is how a full disk ends whoever writes into mapped memory; other signals come from outside.
+        killed = ended.signal not in {None, signal.SIGBUS}
+        if ended.exit_code == 0 or killed or ended.reason == Reason.OUT_OF_MEMORY:
             return ended
         output = self._settings.output
         try:

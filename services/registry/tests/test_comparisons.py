@@ -10,6 +10,7 @@ from forebay.runtime.errors import Refused
 
 from services.registry.tests.histories import (
     Registry,
+    accepted,
     committed,
     episode_id,
     leased,
@@ -147,8 +148,10 @@ class TestSearch:
         assert answer["complete"]
 
     def test_datasets(self, registry: Registry) -> None:
-        """Datasets that fit are listed with what fits, those without a version too."""
+        """Datasets that fit are listed with what fits, those without a version too; an upload alone is only a claim."""
         registry.say(_other())
+        assert registry.ask("search", task="wipe")["datasets"] == []
+        registry.say(accepted(0, "up-2", "wipe"))
         found = registry.ask("search", task="wipe")["datasets"]
         assert found == [{"dataset": "wipe", "latest": None, "tasks": ["Wipe the table"]}]
 

@@ -307,3 +307,10 @@ class TestEpisodeListFiles:
         for number in range(4):
             lists.read(write_list(tmp_path / f"{number}.json", [f"ep-{number}-{one}" for one in range(2)]))
         assert len(lists._lists) == 1
+
+    def test_many_short_lists_are_held_to_the_limit_too(self, tmp_path: Path) -> None:
+        """A list costs memory however few episodes it has."""
+        lists = FileEpisodeLists(keep=20)
+        for number in range(30):
+            lists.read(write_list(tmp_path / f"{number}.json", [f"ep-{number}"] if number else []))
+        assert len(lists._lists) == 5

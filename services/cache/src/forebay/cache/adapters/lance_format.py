@@ -29,6 +29,8 @@ KNOWN_FILE_VERSIONS = frozenset({(0, 3), (2, 0), (2, 1), (2, 2)})
 _FILES_SAY = {(0, 3): (2, 0)}
 """Files of 2.0 call themselves 0.3 in their footer."""
 _REMEMBERED_BYTES = 64 << 20
+_LAYOUT_COSTS = 2 << 10
+"""What a layout takes beside its bytes; most of the memory when tables are small."""
 
 _COLUMN_ENCODING = "/lance.encodings.ColumnEncoding"
 _ARRAY_ENCODING = "/lance.encodings.ArrayEncoding"
@@ -191,10 +193,10 @@ class Layouts:
         with self._lock:
             if key not in self._known:
                 self._known[key] = layout
-                self._room -= layout.metadata_bytes
+                self._room -= layout.metadata_bytes + _LAYOUT_COSTS
             while self._room < 0:
                 _, gone = self._known.popitem(last=False)
-                self._room += gone.metadata_bytes
+                self._room += gone.metadata_bytes + _LAYOUT_COSTS
 
 
 def refuse_unknown_version(file: DataFile) -> None:

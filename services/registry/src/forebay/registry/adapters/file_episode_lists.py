@@ -18,6 +18,8 @@ from forebay.registry.ports import EpisodeList, ListUnavailableError
 from forebay.runtime.regular_files import read_regular
 
 _MAX_BYTES = 512 << 20
+_LIST_COSTS = 3
+"""A list itself takes as much memory as so many episodes: many short lists are held to the limit as well."""
 
 
 class _Row(msgspec.Struct):
@@ -47,11 +49,15 @@ class FileEpisodeLists:
             return known
         found = _parse(ref, _bytes_of(ref))
         self._lists[ref.sha256] = found
-        self._held += len(found.indices)
+        self._held += _cost(found)
         while self._held > self._keep and len(self._lists) > 1:
             _, old = self._lists.popitem(last=False)
-            self._held -= len(old.indices)
+            self._held -= _cost(old)
         return found
+
+
+def _cost(found: EpisodeList) -> int:
+    return len(found.indices) + _LIST_COSTS
 
 
 def _bytes_of(ref: FileRef) -> bytes:

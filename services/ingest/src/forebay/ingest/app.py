@@ -9,9 +9,9 @@ from forebay.ingest.domain.decide import CHECK, CONVERT, DERIVE, LEASE, RELEASE,
 from forebay.ingest.domain.documents import DOCUMENTS
 from forebay.ingest.domain.evolve import FOLD_VERSION, READS, evolve
 from forebay.ingest.settings import IngestSettings
+from forebay.ingest.sharing import slots
 from forebay.runtime.app import run_service
 from forebay.runtime.machine import Service
-from forebay.runtime.open_work import Slots
 from forebay.runtime.settings import load_settings
 from forebay.runtime.work import Worker
 
@@ -77,10 +77,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
 
 async def run() -> None:
     """Run until told to stop."""
-    settings = load_settings(IngestSettings)
-    from forebay.ingest.adapters.decoders import SERVER  # noqa: PLC0415 like the workers
+    from forebay.ingest.adapters.decoders import service_processes  # noqa: PLC0415 like the workers
 
-    SERVER.preload("forebay.ingest.workers.register", "forebay.ingest.workers.validate")
-    judging, writing = Slots.shared(settings.validators), Slots.shared(2)
-    slots = {VALIDATE: judging, registering.REGISTER: judging, CONVERT: writing, DERIVE: writing}
-    await run_service(definition(), settings, workers(settings), slots=slots, processes=SERVER)
+    settings, shared = (loaded := load_settings(IngestSettings)), slots(loaded.validators)
+    await run_service(definition(), settings, workers(settings), slots=shared, processes=service_processes())

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
-
 from forebay.runtime.settings import ServiceSettings, environment
 
 
@@ -24,7 +22,7 @@ class IngestSettings(ServiceSettings):
     policies: Path | None = None
     """Folder of validation policies, `<project>.yaml` each; default `<home>/policies`."""
 
-    validators: int = Field(default_factory=lambda: max(2, min(4, os.cpu_count() or 1)), ge=2)
+    validators: int = max(2, min(4, os.cpu_count() or 1))
     """Uploads that are validated at once. One project never holds the last of these places, so there are at least two.
     Each may use every core, and up to 2 GiB of memory per core."""
 

@@ -32,9 +32,7 @@ from forebay.runtime.open_work import Slots
 from forebay.runtime.processes import ProcessServer
 from forebay.runtime.settings import load_settings
 
-VERIFIERS = Slots.shared(3)
-"""Checkpoints checked at a time: more would only compete for the same disk."""
-PRELOAD = ("forebay.registry.workers.verify_checkpoint",)
+VERIFIERS = Slots.shared(3)  # checkpoints at a time: more would only compete for the same disk
 
 
 def definition(lists: EpisodeLists | None = None, artefacts: Artefacts | None = None) -> Service:
@@ -76,6 +74,6 @@ def definition(lists: EpisodeLists | None = None, artefacts: Artefacts | None = 
 async def run() -> None:
     """Run until stopped."""
     settings = load_settings(RegistrySettings)
-    workers = {VERIFY: CheckpointVerifier(settings.roots())}
+    workers, processes = {VERIFY: CheckpointVerifier(settings.roots())}, ProcessServer((CheckpointVerifier.__module__,))
     service = definition(artefacts=FileArtefacts(settings.roots()))
-    await run_service(service, settings, workers, slots={VERIFY: VERIFIERS}, processes=ProcessServer(PRELOAD))
+    await run_service(service, settings, workers, slots={VERIFY: VERIFIERS}, processes=processes)

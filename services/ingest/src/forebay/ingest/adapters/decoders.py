@@ -60,6 +60,12 @@ def warm_up() -> None:
     SERVER.warm_up()
 
 
+def service_processes() -> ProcessServer:
+    """The same server, for a service that runs whole pieces of work in processes too."""
+    SERVER.preload("forebay.ingest.workers.register", "forebay.ingest.workers.validate")
+    return SERVER
+
+
 @dataclass(slots=True, kw_only=True)
 class _Busy:
     """What a decoder is at."""

@@ -11,13 +11,14 @@ import urllib.request
 from pathlib import Path
 
 import yaml
+from forebay.local.home import free_port
 from forebay.scheduler_bridge.domain import pod_layout as layout
 
 from tests.eventually import eventually
 
 from .cluster_jobs import project_file
 from .test_admission import review
-from .test_admission_server import asked, free_port, make_certificate, patch_of
+from .test_admission_server import asked, make_certificate, patch_of
 from .test_instrument import plain_job
 
 MODULE = "forebay.scheduler_bridge.webhook"

@@ -9,7 +9,7 @@ from forebay.ingest.domain.decide import CHECK, CONVERT, DERIVE, LEASE, RELEASE,
 from forebay.ingest.domain.documents import DOCUMENTS
 from forebay.ingest.domain.evolve import FOLD_VERSION, READS, evolve
 from forebay.ingest.settings import IngestSettings
-from forebay.ingest.sharing import slots
+from forebay.ingest.sharing import shared
 from forebay.runtime.app import run_service
 from forebay.runtime.machine import Service
 from forebay.runtime.settings import load_settings
@@ -47,9 +47,8 @@ def definition() -> Service:
 
 def workers(settings: IngestSettings) -> dict[str, Worker]:
     """What does the long work."""
-    # pyarrow, PyAV and Lance take a second to import: `definition` and the CLI do without them
-    import pyarrow as pa  # noqa: PLC0415
-
+    # they import pyarrow, PyAV and Lance, which takes a second: `definition` and the CLI do without
+    from forebay.ingest.adapters.arrow_memory import use_system_memory  # noqa: PLC0415
     from forebay.ingest.adapters.landing_folder import LandingFolders  # noqa: PLC0415
     from forebay.ingest.adapters.report_files import ReportFiles  # noqa: PLC0415
     from forebay.ingest.workers import leases  # noqa: PLC0415
@@ -59,13 +58,13 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     from forebay.ingest.workers.register import Registrar  # noqa: PLC0415
     from forebay.ingest.workers.validate import Validator  # noqa: PLC0415
 
-    pa.set_memory_pool(pa.system_memory_pool())  # pyarrow's own keeps megabytes for each thread that ever used it
+    use_system_memory()
     pool, registered = settings.pool_folder, settings.home.absolute() / "registered"
-    landings = LandingFolders(pool)
+    landings, reports = LandingFolders(pool), ReportFiles(pool)
     return {
-        VALIDATE: Validator(landings, ReportFiles(pool), settings.policy_folder),
+        VALIDATE: Validator(landings, reports, settings.policy_folder),
         CONVERT: Converter(landings, pool / "datasets"),
-        registering.REGISTER: Registrar(ReportFiles(pool), registered, settings.policy_folder),
+        registering.REGISTER: Registrar(reports, registered, settings.policy_folder),
         DERIVE: DerivedWriter(landings, pool / "datasets"),
         placing.PLACE: Placer(settings.home.absolute()),
         LEASE: leases.lease,
@@ -77,7 +76,5 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
 
 async def run() -> None:
     """Run until told to stop."""
-    from forebay.ingest.adapters.decoders import service_processes  # noqa: PLC0415 like the workers
-
-    settings, shared = (loaded := load_settings(IngestSettings)), slots(loaded.validators)
-    await run_service(definition(), settings, workers(settings), slots=shared, processes=service_processes())
+    settings = load_settings(IngestSettings)
+    await run_service(definition(), settings, workers(settings), **shared(settings.validators))

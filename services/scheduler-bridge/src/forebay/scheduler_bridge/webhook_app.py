@@ -7,12 +7,11 @@ still gated; while a webhook is away another one answers (ADR 0008).
 from __future__ import annotations
 
 import contextlib
-import logging
-import sys
 
 from forebay.runtime import health_server
 from forebay.runtime.errors import SettingsError
 from forebay.runtime.health import Health
+from forebay.runtime.log_lines import log_to_stderr
 from forebay.scheduler_bridge.adapters.admission_server import AdmissionServer
 from forebay.scheduler_bridge.adapters.kubernetes_api import KubernetesApi
 from forebay.scheduler_bridge.adapters.kueue_gates import WEBHOOK_PROBE, KueueGates
@@ -23,9 +22,7 @@ from forebay.scheduler_bridge.settings import load
 async def run() -> None:
     """Answer until cancelled. Raises `SettingsError`."""
     settings = load()
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    log_to_stderr(settings.log_level, "%(asctime)s %(levelname)s %(name)s %(message)s")
     if settings.webhook_tls is None:
         msg = "FOREBAY_WEBHOOK_TLS is not set; name the folder that holds tls.crt and tls.key"
         raise SettingsError(msg)

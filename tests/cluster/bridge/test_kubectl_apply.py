@@ -114,7 +114,7 @@ async def shell(
 
 def _configuration(namespace: str, url: str, tls: Path) -> Json:
     """Of this namespace alone, and by address."""
-    _, found = yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text())
+    *_, found = yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text())
     found["metadata"]["name"] += f"-{namespace}"
     (webhook,) = found["webhooks"]
     bundle = base64.b64encode((tls / "tls.crt").read_bytes()).decode()

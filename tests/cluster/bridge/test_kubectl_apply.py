@@ -224,7 +224,11 @@ async def test_what_came_past_the_webhook_and_holds_nothing_is_stopped(
     await eventually(annotated, what="the Job carries the sentence", within=SOON)
     await shell.run("delete", "job", "full")
     await shell.bridge.until(first, lambda found: found["state"] == "CANCELLED", "there is room")
-    assert await shell.bridge.quota_used(queues.behind("main")) == 0
+
+    async def free() -> bool:
+        return await shell.bridge.quota_used(queues.behind("main")) == 0
+
+    await eventually(free, what="the queue is free, and stays so", within=SOON)
     assert await api.pods_of(namespace, "early") == []
     await shell.bridge.start_webhook()
     await eventually(lambda: _in_force(shell), what="the API server asks the webhook", within=SOON)

@@ -25,7 +25,7 @@ import sys
 
 # Debian's own Python would look for them in dist-packages.
 site.addsitedir(f"/opt/python/lib/python{{sys.version_info.major}}.{{sys.version_info.minor}}/site-packages")
-runpy.run_module("{module}", run_name="__main__", alter_sys=True)
+runpy.run_module({module}, run_name="__main__", alter_sys=True)
 """
 _LEFT_OUT = frozenset({"pylance", "pyarrow", "numpy", "motor", "pymongo"})
 """Big, and nothing that an agent in a pod, or a bridge with its state in SQLite, needs."""
@@ -37,7 +37,7 @@ _NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 def build_agent(folder: Path) -> Path:
     """The archive of the agent's image, in `folder`."""
-    program = {"/usr/local/bin/forebay": _PROGRAM.format(module="forebay.cli")}
+    program = {"/usr/local/bin/forebay": _PROGRAM.format(module="'forebay.cli'")}
     return _build(folder / "agent.tar", AGENT, _MEMBERS | {"sdk": "forebay"}, program)
 
 
@@ -45,7 +45,10 @@ def build_bridge(folder: Path) -> Path:
     """The archive of the bridge's image, in `folder`."""
     command = "/usr/local/bin/scheduler-bridge"
     members = _MEMBERS | {"services/scheduler-bridge": "forebay-scheduler-bridge"}
-    program = {command: _PROGRAM.format(module="forebay.scheduler_bridge")}
+    program = {
+        command: _PROGRAM.format(module="'forebay.scheduler_bridge'"),
+        "/usr/local/bin/python": _PROGRAM.format(module="sys.argv.pop(2)"),  # python -m MODULE
+    }
     return _build(folder / "bridge.tar", BRIDGE, members, program, entrypoint=(command,))
 
 

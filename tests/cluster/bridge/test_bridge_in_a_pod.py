@@ -79,27 +79,31 @@ class Kubectl:
         await self("create", *kind, name, f"--namespace={OURS}", *given)
 
 
-def bridge_manifest(bus: str) -> list[Json]:
-    """`bridge.yaml` for this cluster: its images, its bus, and no storage class, because there is none."""
-    (found,) = yaml.safe_load_all((DEPLOY / "bridge.yaml").read_text())
-    (container,) = found["spec"]["template"]["spec"]["containers"]
+def adapt(item: Json, bus: str) -> None:
+    """Put in our images and our bus."""
+    (container,) = item["spec"]["template"]["spec"]["containers"]
     container["image"] = our_images.BRIDGE
     for variable in container["env"]:
         if variable["name"] == "FOREBAY_NATS_URL":
             variable["value"] = bus
         elif variable["name"] == "FOREBAY_AGENT_IMAGE":
             variable["value"] = our_images.AGENT
+
+
+def bridge_manifest(bus: str) -> list[Json]:
+    """`bridge.yaml` for this cluster: its images, its bus, and no storage class, because there is none."""
+    (found,) = yaml.safe_load_all((DEPLOY / "bridge.yaml").read_text())
+    adapt(found, bus)
     (state,) = found["spec"]["volumeClaimTemplates"]
     state["spec"] |= {"storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}
     return [found]
 
 
-def webhook_manifest(bundle: str, namespace: str) -> list[Json]:
+def webhook_manifest(bundle: str, namespace: str, bus: str) -> list[Json]:
     """`webhook.yaml`, for one namespace of a cluster that others use too."""
     items: list[Json] = list(yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text().replace("CA-BUNDLE", bundle)))
     deployment, configuration = items[0], items[-1]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    container["image"] = our_images.BRIDGE
+    adapt(deployment, bus)
     (webhook,) = configuration["webhooks"]
     webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     return items
@@ -136,7 +140,7 @@ async def deployed(
             bundle = await kubectl.certificate()
             await _volume(api, namespace, state)
             await kubectl.apply(bridge_manifest(bus))
-            await kubectl.apply(webhook_manifest(bundle, namespace))
+            await kubectl.apply(webhook_manifest(bundle, namespace, bus))
             await kubectl("apply", "--dry-run=server", "-f", "-", stdin=network_policies())
             variables = environment(server, tmp_path, cluster.kubeconfig, projects, bus)
             bridge = Bridge(

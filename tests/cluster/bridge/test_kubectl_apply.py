@@ -114,7 +114,7 @@ async def shell(
 
 def _configuration(namespace: str, url: str, tls: Path) -> Json:
     """Of this namespace alone, and by address."""
-    _, found = yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text())
+    *_, found = yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text())
     found["metadata"]["name"] += f"-{namespace}"
     (webhook,) = found["webhooks"]
     bundle = base64.b64encode((tls / "tls.crt").read_bytes()).decode()
@@ -224,7 +224,11 @@ async def test_what_came_past_the_webhook_and_holds_nothing_is_stopped(
     await eventually(annotated, what="the Job carries the sentence", within=SOON)
     await shell.run("delete", "job", "full")
     await shell.bridge.until(first, lambda found: found["state"] == "CANCELLED", "there is room")
-    assert await shell.bridge.quota_used(queues.behind("main")) == 0
+
+    async def free() -> bool:
+        return await shell.bridge.quota_used(queues.behind("main")) == 0
+
+    await eventually(free, what="the queue is free, and stays so", within=SOON)
     assert await api.pods_of(namespace, "early") == []
     await shell.bridge.start_webhook()
     await eventually(lambda: _in_force(shell), what="the API server asks the webhook", within=SOON)

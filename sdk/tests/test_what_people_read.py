@@ -63,7 +63,7 @@ def test_dead_letters_of_services_and_of_the_server_are_understood() -> None:
     given_up = letter(advisory, b'{"stream_seq":9,"consumer":"registry","deliveries":10}')
     assert (parked.consumer, parked.seq, parked.cause) == ("ingest", 7, "bad")
     assert (work.work, work.seq) == ("warm/p", None)
-    assert (given_up.consumer, given_up.seq, "10 deliveries" in given_up.cause) == ("registry", 9, True)
+    assert (given_up.consumer, given_up.seq, "10 tries" in given_up.cause) == ("registry", 9, True)
 
 
 def test_an_event_line_says_what_matters() -> None:

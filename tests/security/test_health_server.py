@@ -92,9 +92,9 @@ async def listens(port: int) -> None:
 
 async def test_alive_ready_and_healthy_are_three_questions(health: Health) -> None:
     """A service that waits for the bus is alive; one with parked messages works, and is not healthy."""
-    connected_now, trouble = False, ""
+    connected_now, problem = False, ""
     health.probe("connected", lambda: connected_now)
-    health.probe("trouble", lambda: trouble)
+    health.problem("parked", lambda: problem)
     with listening(health) as port:
         await listens(port)
 
@@ -104,9 +104,9 @@ async def test_alive_ready_and_healthy_are_three_questions(health: Health) -> No
         assert await statuses() == [200, 503, 503]
         connected_now, health.caught_up = True, True
         assert await statuses() == [200, 200, 200]
-        trouble = "one message is parked"
+        problem = "one message is parked"
         assert await statuses() == [200, 200, 503]
-        assert json.loads((await get(port, "/healthz"))[1])["trouble"] == trouble
+        assert json.loads((await get(port, "/healthz"))[1])["problems"] == [problem]
         connected_now = False
         assert await statuses() == [200, 503, 503]
 

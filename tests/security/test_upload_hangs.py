@@ -8,14 +8,16 @@ import os
 import signal
 import sysconfig
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from forebay.runtime.settings import environment
 from forebay.sdk.collector import Collector
-from forebay.sdk.landing import RECORD
 
 from sdk.tests.builders import NOBODY, record
+from services.cache.tests.mounts import mounted
 from tests.eventually import eventually
 from tests.servers.small_disk import MIB, small_disk
 
@@ -38,22 +40,26 @@ async def upload(home: Path, recording: Path, *options: str) -> asyncio.subproce
     )
 
 
-async def hanging(home: Path, recording: Path, *options: str) -> tuple[asyncio.subprocess.Process, int]:
-    """An upload that waits for a file for ever; the descriptor keeps it waiting."""
-    Collector(home=home, project="lab").upload(recording, "reach")
-    (told,) = (home / "pool" / "landing" / "lab").glob(f"*/{RECORD}")
-    told.unlink()
-    os.mkfifo(told)
-    keep = os.open(told, os.O_RDWR)
-    process = await upload(home, recording, *options)
-    await eventually(lambda: reads(process.pid, told) or process.returncode is not None, what="it reads")
-    return process, keep
+@contextmanager
+def hanging(home: Path, recording: Path) -> Iterator[None]:
+    """A data pool that answers nobody: the processes that serve its mount are stopped."""
+    home.mkdir(exist_ok=True)
+    with mounted(home) as mount:
+        Collector(home=home, project="lab").upload(recording, "reach")
+        serving = json.loads((mount.mountpoint / ".config").read_bytes())["Pid"]
+        os.kill(serving, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(serving, signal.SIGCONT)
 
 
-def reads(pid: int, path: Path) -> bool:
-    """Whether the process has the file open."""
+def waits_for_the_pool(pid: int) -> bool:
+    """Whether a thread of the process is in a call that the mount does not answer."""
     try:
-        return any(link.readlink() == path for link in Path(f"/proc/{pid}/fd").iterdir())
+        return any(
+            "request_wait_answer" in (task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir()
+        )
     except OSError:
         return False
 
@@ -71,13 +77,11 @@ async def test_the_time_limit_holds_while_the_bus_is_away(tmp_path: Path, record
 
 
 async def test_the_time_limit_holds_while_a_file_system_hangs(tmp_path: Path, recording: Path) -> None:
-    """A thread that never comes back from a read does not keep the process."""
-    process, keep = await hanging(tmp_path, recording, "--timeout", "3")
-    try:
+    """A thread that never comes back from the pool does not keep the process."""
+    with hanging(tmp_path, recording):
+        process = await upload(tmp_path, recording, "--timeout", "3")
         out, _ = await process.communicate()
         assert (process.returncode, json.loads(out)["error"]["code"]) == (3, "timeout")
-    finally:
-        os.close(keep)
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
@@ -85,14 +89,13 @@ async def test_a_signal_ends_an_upload_that_hangs(
     tmp_path: Path, recording: Path, sent: signal.Signals, code: int
 ) -> None:
     """At once, without a time limit."""
-    process, keep = await hanging(tmp_path, recording)
-    try:
+    with hanging(tmp_path, recording):
+        process = await upload(tmp_path, recording)
+        await eventually(lambda: waits_for_the_pool(process.pid), what="it waits for the pool")
         process.send_signal(sent)
         async with asyncio.timeout(10):
             await process.communicate()
         assert process.returncode == code
-    finally:
-        os.close(keep)
 
 
 async def test_a_disk_that_fills_up_under_an_upload_is_no_defect(tmp_path: Path, recording: Path) -> None:

@@ -186,8 +186,10 @@ def _scheduler(key: str, value: str, rules: OverlayRules) -> Found:
 
 def _pull_secrets(key: str, value: list[Any], rules: OverlayRules) -> Found:
     for index, item in enumerate(value):
-        where = f"{key}[{index}].name"
-        yield from _named(where, item["name"], "image_pull_secrets", rules)
+        if name := item.get("name"):
+            yield from _named(f"{key}[{index}].name", name, "image_pull_secrets", rules)
+        else:
+            yield f"{key}[{index}]", "names no Secret"
 
 
 def _tolerations(key: str, value: list[Any], rules: OverlayRules) -> Found:
@@ -209,7 +211,7 @@ def _node_selector(key: str, value: Mapping[str, Any], rules: OverlayRules) -> F
 def _affinity(key: str, value: Mapping[str, Any], rules: OverlayRules) -> Found:
     """Only node affinity can name nodes; pod affinity stays in the job's own namespace by its form."""
     for where, term in _terms(f"{key}.nodeAffinity", value.get("nodeAffinity") or {}):
-        chosen = [item["key"] for item in term.get("matchExpressions") or () if item["key"] == HOSTNAME]
+        chosen = any(item.get("key") == HOSTNAME for item in term.get("matchExpressions") or ())
         if chosen or term.get("matchFields"):
             yield from _needs(where, "nodeName", rules, "chooses single nodes, past the scheduler")
 

@@ -21,8 +21,8 @@ from .test_pod_overlay import GUARDED, HARMLESS, LISTED, NEVER
 
 Json = dict[str, Any]
 SITE = site()
-HOSTILE: list[Json] = [
-    {"imagePullSecrets": [{}]},overlay for overlay, _ in (*GUARDED, *LISTED)] + [overlay for overlay, _, _ in NEVER]
+HOSTILE: list[Json] = [overlay for overlay, _ in (*GUARDED, *LISTED)] + [overlay for overlay, _, _ in NEVER]
+HOSTILE.append({"imagePullSecrets": [{}]})
 HARMLESS_PARTS: list[Json] = [{name: value} for name, value in HARMLESS.items()]
 FIELDS = sorted(
     {name for part in (*HOSTILE, HARMLESS) for name in part}

@@ -187,9 +187,9 @@ def moment(text: str) -> datetime:
 
 async def test_what_happened_while_the_bridge_was_away(bridge: Bridge) -> None:
     """Its Job ends and its pod is deleted meanwhile: the job succeeds, and `why` says what was not seen and when."""
-    job = await bridge.submit("away", "sleep 3")
     other = await bridge.submit("other", "true")
     await bridge.until(other, lambda found: found["state"] == "SUCCEEDED", "another job ends while it watches")
+    job = await bridge.submit("away", "sleep 10")  # longer than it takes to see its pod and to stop the bridge
     await bridge.until(job, lambda found: found["attempts"] != [], "the job has quota")
 
     async def seen() -> bool:

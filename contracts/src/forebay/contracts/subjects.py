@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -47,6 +48,7 @@ def event_subject(project: str, entity: str, key: str, event: str) -> Subject:
     return Subject(_token(project, "project"), _token(entity, "entity"), _token(key, "key"), _token(event, "event"))
 
 
+@lru_cache(maxsize=8192)
 def parse_subject(text: str) -> Subject:
     """Take `fb.…` apart; raises `InvalidNameError` when it is not an event subject."""
     found = _EVENT.fullmatch(text)

@@ -245,7 +245,8 @@ async def running_bridge(
     kubectl = [str(build.kubectl()), f"--kubeconfig={cluster.kubeconfig}"]
     own = service_account(cluster.kubeconfig, kubectl, folder, namespace)
     classes = [f"{namespace}-low", f"{namespace}-high"]
-    projects = project_file(folder, namespace, ("main",), priority_classes=classes)
+    tolerated = {"tolerations": ["kwok.x-k8s.io/node"]}
+    projects = project_file(folder, namespace, ("main",), priority_classes=classes, pod=tolerated)
     async with nats_server(folder / "home", PROJECT, pods=True) as server, relay(server.port) as port:
         bus = f"nats://{await address_of_this_machine(cluster, api)}:{port}"
         variables = environment(server, folder, own, projects, bus) | settings

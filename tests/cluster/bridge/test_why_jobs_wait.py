@@ -139,7 +139,7 @@ async def test_a_claim_that_does_not_exist(bridge: Bridge) -> None:
 
 async def test_a_config_map_that_appears_later(bridge: Bridge) -> None:
     """FailedMount of a ConfigMap is a configuration matter, and heals when it is made."""
-    job = await bridge.submit("maps", "true", mounts="settings(configmap):/etc/settings")
+    job = await bridge.submit("maps", "true", mounts="settings(configmap):/settings")
     verdict = await bridge.cause(job, "ConfigMissing", within=170)
     assert "settings" in verdict["message"]
     metadata = {"name": "settings", "namespace": bridge.namespace}

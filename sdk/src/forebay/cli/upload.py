@@ -79,7 +79,7 @@ async def _upload(
         require_room=lambda needed: place.require_room("the upload", {"pool": needed}),
     )
     place.require_key(collector.source)
-    place.require_pool()
+    await in_daemon_thread(place.require_pool)  # a pool that hangs must not keep Ctrl-C from its handler
     async with BusLink(place.nats_url, place.key(collector.source), collector.outbox) as link:
         delivery = asyncio.create_task(link.deliver_for_ever())
         try:
@@ -93,7 +93,7 @@ async def _upload(
         left = await link.drain(_DELIVER_WITHIN_S)
         if left:
             await _say_what_waits(link, left)
-    collector.delivered(done.upload)
+    await in_daemon_thread(lambda: collector.delivered(done.upload))
     verdict = await _verdict(place, done.upload, wait_s) if wait_s is not None else None
     return {
         "upload": done.upload,

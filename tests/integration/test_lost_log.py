@@ -26,6 +26,7 @@ from nats.errors import Error as NatsError
 
 from runtime.tests import toy
 from tests.eventually import eventually
+from tests.integration.test_runtime_on_nats import client
 from tests.servers.nats import NatsServer, nats_server
 
 pytestmark = pytest.mark.real_bus
@@ -213,12 +214,6 @@ async def supervised(server: NatsServer, folder: Path, **settings: Any) -> Async
             await task
 
 
-@asynccontextmanager
-async def client(server: NatsServer, source: Source) -> AsyncIterator[Client]:
-    async with Client.connect(server.url, server.key(source), source, retry=True) as connected:
-        yield connected
-
-
 async def state(operator: Client) -> LogState | None:
     try:
         return await operator.log_reader.state()
@@ -321,7 +316,7 @@ async def test_a_service_stands_still_over_a_hole_until_it_is_accepted(tmp_path:
             report = await eventually(lambda: ask(me, "health"), what="health is told")
             assert (report["phase"], report["ready"]) == ("stopped", False)
             assert report["problems"][0].startswith("LogHole: the log has no message 15")
-            with pytest.raises(Refused, match="ingest stands still") as refused:
+            with pytest.raises(Refused, match="ingest has stopped") as refused:
                 await me.ask("ingest", "lab", "uploads")
             assert (refused.value.code, "FOREBAY_ACCEPTED_LOSS" in refused.value.next_action) == ("LogHole", True)
         async with supervised(server, tmp_path, accepted_loss="15"):

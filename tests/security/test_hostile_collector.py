@@ -17,7 +17,8 @@ from forebay.runtime.log import LogReader
 
 from runtime.tests import toy
 from tests.eventually import eventually
-from tests.integration.test_lost_log import all_tagged, ask, client, supervised, tags, upload
+from tests.integration.test_lost_log import all_tagged, ask, supervised, tags, upload
+from tests.integration.test_runtime_on_nats import client
 from tests.servers.nats import NatsServer, nats_server
 
 pytestmark = pytest.mark.real_bus

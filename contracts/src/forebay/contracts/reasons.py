@@ -218,7 +218,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PROCESS_KILLED: "The training process was ended by a signal from outside.",
     Reason.OUT_OF_MEMORY: "The kernel ended the process because memory ran out.",
     Reason.AGENT_LOST: "The agent that watched the process is gone without a word.",
-    Reason.DISK_FULL: "A disk has no room; what waits for it goes on by itself when there is.",
+    Reason.DISK_FULL: "A disk is full; whatever waits for it continues automatically once space is free.",
     Reason.START_FAILED: "The process could not be started.",
     Reason.RESUME_REFUSED: "No usable checkpoint exists and a cold start was not allowed.",
     Reason.ATTEMPTS_EXHAUSTED: "Every allowed attempt has failed.",

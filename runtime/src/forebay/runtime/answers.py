@@ -184,7 +184,7 @@ class Answers:
         return {
             "dead": shown,
             "total": total,
-            "lost_tail": None if lost is None else {"at": lost.at, "text": str(lost)},
+            "lost_tail": None if lost is None else {"at": lost.at, "text": lost.describe(self._engine.service.name)},
         }
 
     async def _dismiss(self, request: Request) -> dict[str, Any]:

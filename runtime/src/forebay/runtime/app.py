@@ -159,7 +159,7 @@ async def _serve(
     health.problem("outbox", publisher.problem)
     health.problem("parked", Parking(engine).summary)
     health.problem("dead letters", lambda: letters.trouble and f"dead letters are not stored: {letters.trouble}")
-    health.problem("lost tail", lambda: "" if lost is None else str(lost))
+    health.problem("lost tail", lambda: "" if lost is None else lost.describe(name))
     await bus.answer(name, answers.ask)
     await reader.catch_up()
     await bus.read(name, reader.take)
@@ -202,13 +202,13 @@ async def _stand_still(error: LogMismatchError, service: Service, bus: Bus, heal
     """Say what is wrong with the log and answer nothing as complete, until somebody has put it right and starts us again."""
     health.phase = "stopped"
     health.problem("log", lambda: str(error))
-    _log.error("%s does not go on: %s", service.name, error)
+    _log.error("%s has stopped: %s", service.name, error)
 
     async def refuse(_project: str, question: str, _data: bytes, _job: str | None = None) -> dict[str, Any]:
         as_of = {"as_of_seq": 0, "lag": 0}
         if question == "health":
             return {"ok": True, "result": health.report(), **as_of}
-        refused = Refused(error.code, f"{service.name} stands still: {error.message}", error.next_action)
+        refused = Refused(error.code, f"{service.name} has stopped: {error.message}", error.next_action)
         return {"ok": False, "error": refused.to_json(), **as_of}
 
     await bus.answer(service.name, refuse)

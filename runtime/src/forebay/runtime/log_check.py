@@ -18,6 +18,7 @@ from forebay.runtime.log_tail import fingerprint, read_tail
 from forebay.runtime.records import OF_THE_LOG
 from forebay.runtime.sequences import parse_ranges, ranges
 from forebay.runtime.stores.port import Put, Store, WriteBatch
+from forebay.runtime.wording import counted
 
 _log = logging.getLogger(__name__)
 _CREATED, _GAPS = "created", "gaps"
@@ -76,7 +77,7 @@ async def check_whole(log: LogReader, state: LogState) -> None:
         return
     missing = [seq for seq in await log.missing() if seq not in log.gaps]
     if missing:
-        text = f"the log lacks {len(missing)} messages between {state.first} and {state.last}: {ranges(missing)}"
+        text = f"the log lacks {counted(len(missing), 'message')} between {state.first} and {state.last}: {ranges(missing)}"
         raise LogMismatchError("LogHole", text, RESTORE)
 
 

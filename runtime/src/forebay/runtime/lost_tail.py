@@ -37,6 +37,7 @@ from forebay.runtime.records import (
 from forebay.runtime.stores.place import StorePlace
 from forebay.runtime.stores.port import Put, Store, WriteBatch
 from forebay.runtime.takeover import poison_of
+from forebay.runtime.wording import counted
 
 _log = logging.getLogger(__name__)
 D = TypeVar("D", bound=Document)
@@ -53,11 +54,12 @@ class LostTail(msgspec.Struct, frozen=True, kw_only=True):
     again: int
     """Own events of the lost tail that are published again."""
 
-    def __str__(self) -> str:
+    def describe(self, service: str) -> str:
+        """What happened, and what to do."""
         return (
-            f"LogLostTail {self.messages}: the bus lost the last {self.messages} messages that were folded, those after"
-            f" {self.after}; {self.again} own events among them are published again, what others said there has to be"
-            " said again by them: upload or submit again. When that is done: forebay dead dismiss SERVICE/lost-tail"
+            f"LogLostTail {self.messages}: the bus lost {counted(self.messages, 'message')} after {self.after} that"
+            f" {service} had already processed; {counted(self.again, 'event')} of its own will be published again."
+            f" Repeat uploads and submissions made since then, then run: forebay dead dismiss {service}/lost-tail"
         )
 
 

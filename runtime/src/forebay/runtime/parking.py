@@ -16,6 +16,7 @@ from forebay.runtime.documents import decode_document
 from forebay.runtime.engine import Engine
 from forebay.runtime.errors import Refused
 from forebay.runtime.records import DeadLetter, ParkedMessage, WorkRecord
+from forebay.runtime.wording import counted
 
 _SHOWN = 300
 """Characters of a cause that a summary shows."""
@@ -92,8 +93,8 @@ class Parking:
         messages, work = decisions.parked, decisions.parked_work
         of = ", ".join(f"{name} ({count})" for name, count in Counter(messages.values()).most_common(_PROJECTS))
         counts = [
-            _count(len(messages), "message") + (f" of project {of}" if messages else ""),
-            _count(len(work), "piece of work", "pieces of work"),
+            counted(len(messages), "message") + f" of project {of}" if messages else "",
+            counted(len(work), "piece of work", "pieces of work") if work else "",
         ]
         said = " and ".join(count for count in counts if count)
         if not said:
@@ -123,7 +124,3 @@ class Parking:
                 batch.put(letter)
             await engine.write(batch, None)
             engine.decisions.letters = await engine.store.count(DeadLetter.kind)
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return "" if not number else f"{number} {one if number == 1 else many or one + 's'}"

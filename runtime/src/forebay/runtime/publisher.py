@@ -21,6 +21,7 @@ from forebay.runtime.engine import Engine
 from forebay.runtime.log import LogReader
 from forebay.runtime.records import OutboxEntry
 from forebay.runtime.refusals import refused_for_good
+from forebay.runtime.wording import counted
 
 _log = logging.getLogger(__name__)
 WINDOW = 200
@@ -59,10 +60,12 @@ class Publisher:
         oldest = outbox.oldest()
         if oldest is not None and (age := time.time() - oldest) > _LATE_S:
             cause = self._trouble or "the bus has not shown them in the log yet"
-            said.append(f"{len(outbox)} decided events wait to be stored, the oldest for {age:.0f} s: {cause}")
+            said.append(
+                f"{counted(len(outbox), 'decided event')} not stored yet, the oldest after {age:.0f} s: {cause}"
+            )
         if refused := outbox.refused():
             names = ", ".join(f"{entry.subject} ({entry.refused})" for entry in refused[:3])
-            said.append(f"the bus refuses {len(refused)} decided events for good: {names}")
+            said.append(f"the bus refuses {counted(len(refused), 'decided event')} permanently: {names}")
         return "; ".join(said)
 
     async def run(self) -> None:

@@ -93,7 +93,7 @@ def retry(name: Name, project: Project = None, as_json: AsJson = False) -> None:
         print_json(result)
     else:
         console().print(
-            f"{escape(name)}: {'parked again, for the same reason' if result.get('folded') is False else 'done'}"
+            f"{escape(name)}: {'failed again and stays parked' if result.get('folded') is False else 'done'}"
         )
     if result.get("folded") is False:
         raise typer.Exit(1)
@@ -111,10 +111,10 @@ def dismiss(
         raise typer.BadParameter("give one name, or --all with --project")
     if name is not None:
         result = run_async(_ask(place, name, "dead-dismiss"))
-        said = f"{escape(name)} is dismissed by {escape(person())}"
+        said = f"dismissed {escape(name)}"
     else:
         result = {"dismissed": run_async(_dismiss_all(place))}
-        said = f"{result['dismissed']} of project {place.project} are dismissed by {escape(person())}"
+        said = f"dismissed {result['dismissed']} parked items of project {place.project}"
     if as_json:
         print_json(result)
     else:

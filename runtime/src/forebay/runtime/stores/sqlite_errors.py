@@ -17,13 +17,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _ADVICE = {
-    sqlite3.SQLITE_FULL: "free space on its disk; the service goes on by itself",
-    sqlite3.SQLITE_IOERR: "its disk does not do what it is told: free space on it, or look at the system's log (dmesg)",
+    sqlite3.SQLITE_FULL: "free space on its disk; the service then continues automatically",
+    sqlite3.SQLITE_IOERR: "its disk reports errors: free space on it, or check the system log (dmesg)",
     sqlite3.SQLITE_READONLY: "make the file and its folder writable for the user that runs the service",
     sqlite3.SQLITE_CANTOPEN: "make its folder exist and writable for the user that runs the service",
     sqlite3.SQLITE_PERM: "make the file and its folder writable for the user that runs the service",
-    sqlite3.SQLITE_BUSY: "close other programs that have the file open; the service goes on by itself",
-    sqlite3.SQLITE_LOCKED: "close other programs that have the file open; the service goes on by itself",
+    sqlite3.SQLITE_BUSY: "close other programs that have the file open; the service then continues automatically",
+    sqlite3.SQLITE_LOCKED: "close other programs that have the file open; the service then continues automatically",
 }
 _OTHERWISE = "move the file away and start the service again; it folds the log into a new one"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import string
 import time
 from typing import Any
 
 import pytest
 from forebay.contracts.masking import MASK, holds_secret, is_secret_name, mask, secrets_in
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
@@ -111,6 +113,89 @@ def test_a_secret_is_masked_in_any_surroundings(known: tuple[str, str], before: 
     """Text around it, apart from it by a blank, does not hide it."""
     text, secret = known
     assert secret not in mask(f"{before} {text} {after}").replace(after, "").replace(before, "")
+
+
+_ALPHABET = string.ascii_letters + string.digits
+_SYMBOLS = "!#$%^&*+=/_.,;:@~-"
+
+
+def _text(alphabet: str, low: int, high: int) -> st.SearchStrategy[str]:
+    return st.text(alphabet, min_size=low, max_size=high)
+
+
+SHAPES: dict[str, st.SearchStrategy[str]] = {
+    "password": st.builds(
+        lambda word, number: f"{word}{number}", _text(string.ascii_lowercase, 6, 12), st.integers(1, 999)
+    ),
+    "with symbols": st.builds(
+        lambda head, tail: f"Q{head}7{tail}k9", _text(_ALPHABET, 4, 8), _text("!#$%^*+=_.,;~-", 2, 6)
+    ),
+    "with an at": st.builds(lambda a, b, c: f"{a}@{b}@{c}4", *[_text(_ALPHABET, 2, 6)] * 3),
+    "base64": st.binary(min_size=24, max_size=40).map(lambda raw: "Zx9" + base64.b64encode(raw).decode()),
+    "hex": _text("0123456789abcdef", 32, 64).map(lambda digits: f"a1{digits}"),
+    "uuid": st.uuids().map(str),
+    "aws key": _text(string.ascii_uppercase + string.digits, 16, 16).map(lambda tail: f"AKIA{tail}"),
+    "aws secret": _text(_ALPHABET + "/+", 37, 37).map(lambda head: f"{head}x9Z"),
+    "jwt": st.builds(
+        lambda *parts: "eyJ" + ".eyJ".join(parts[:2]) + f".{parts[2]}", *[_text(_ALPHABET + "_-", 8, 30)] * 3
+    ),
+    "hugging face": _text(_ALPHABET, 30, 36).map(lambda tail: f"hf_{tail}"),
+    "github": _text(_ALPHABET, 36, 36).map(lambda tail: f"ghp_{tail}"),
+    "nkey": _text(string.ascii_uppercase + "234567", 56, 56).map(lambda tail: f"SU{tail}"),
+}
+POSITIONS = [
+    "train --access-key {} --steps 5", "train --secret-key={} --steps 5", "mysql --password {} db", "login token {} now",
+    "Server=db;Uid=ada;Pwd={}", "credential={} user=ada", "passphrase: {}", "auth={}", "https://ada:{}@host/x?a=1",
+    'said {{"user": "ada", "password": "{}"}}', "['train.py', '--api-key', '{}', '--steps', '5']", "Authorization: Bearer {}",
+    "proxy-authorization: {}", "export HF_TOKEN='{}'; python x", "- name: WANDB_API_KEY\n  value: {}\n", "X-Api-Key: {}",
+    "curl --user ada:{} https://host", "Cookie: session={}; lang=en", "sshpass -p {} ssh host", "the password is {}.",
+    "AccountKey={}", "<password>{}</password>", "password => '{}'", '{{\\"client_secret\\": \\"{}\\"}}', "access key {}",
+]  # fmt: skip
+ORDINARY = [
+    "step 1200: loss 0.0312, 5 tokens of 512, max_tokens=512, token 17, tokens per second: 3104.5",
+    "tokenizer loaded from gpt2; pad_token=<pad>, eos_token=</s>, tokens: 128",
+    'MountVolume.SetUp failed for volume "wandb" : secret "wandb-key-2" not found',
+    "couldn't find key api in Secret robot-train/wandb2",
+    "Unable to retrieve some image pull secrets (regcred-v2); attempting to pull the image may not succeed.",
+    "password authentication failed for user ada", "wrong password", "the token expired at 2026-11-30T08:00:00Z",
+    "authentication required: no basic auth credentials", "Basic installation instructions", "auth: failed",
+    'Traceback (most recent call last): File "/opt/train.py", line 12, in main', "session: 3 of 5",
+    "0/6 nodes are available: 2 Insufficient nvidia.com/gpu, 4 node(s) had untolerated taint {dedicated: robots}.",
+    "secretName: wandb-key-2", "git checkout 0123456789abcdef0123456789abcdef01234567", "docker run --user 1000:1000 x",
+    "sha256:" + "a" * 64, "-12.5 +3e-4 0x1f 1_000 99.9% 08:00:00 2026-11-30", "mail ada@example.org about episode 12",
+    "mkdir -p /data/x1 && cp -u a b", "credentials file /root/.aws/config2 not found",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_secret_survives_beside_its_name(shape: str, data: st.DataObject) -> None:
+    """Whatever a secret looks like, it is masked wherever a name announces it."""
+    secret = data.draw(SHAPES[shape])
+    position = data.draw(st.sampled_from(POSITIONS))
+    masked = mask(position.format(secret))
+    for part in (secret[:6], secret[-6:].rstrip(".,;")):
+        assert part not in masked or part in position
+    assert not holds_secret(masked)
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_survives(text: str) -> None:
+    """Logs of trainings and messages of clusters, with the names and numbers they are read for."""
+    assert mask(text) == text
+
+
+@given(
+    st.lists(
+        st.one_of(st.integers(), st.floats(allow_nan=False), st.from_regex(r"[a-z]{1,12}", fullmatch=True)), max_size=20
+    )
+)
+def test_words_and_numbers_survive(items: list[object]) -> None:
+    """No text of plain words and numbers looks like a secret."""
+    words = ["secrecy" if item in {"token", "password"} else item for item in items]
+    text = " ".join(map(str, words))
+    assert mask(text) == text
 
 
 def test_names() -> None:

@@ -9,7 +9,7 @@ repeats the secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 MASK = "****"
@@ -58,7 +58,7 @@ _REFERENCE = re.compile(
     r"""\*{4} | (?:none|null|true|false|auto|yes|no)          # no value of its own
       | \$\{?[A-Za-z_][A-Za-z0-9_]*(?::?[-?+][^}]*)?\}? | \$\([A-Za-z_][A-Za-z0-9_]*\) | \$\((?:cat|<)\s[^)]*\)  # named
       | (?:file://)?(?:\.{0,2}/|~/)[^\s:@=]* | [\w.-]+\.(?:env|json|key|pem|token|txt|ya?ml)   # a file that holds it
-      | [a-z_]\w*(?:\.\w+)*[(\[].* | (?:str|bytes)[),]?.*      # code: an expression, an annotation
+      | [a-z_]\w*(?:\.\w+)*[(\[].* | (?:str|bytes)(?:[),].*)?      # code: an expression, an annotation
       | <[^<>]*> | \{\{[^{}]*\}\} | \[[A-Z_]+\]""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -87,21 +87,67 @@ _SHAPES: tuple[re.Pattern[str], ...] = (
 )
 _WANDB = re.compile(r"(wandb[\w.-]*(?:[\s=:\"']+(?:login|--?[\w-]+)){0,4}[\s=:\"']+)([0-9a-f]{40})\b", re.IGNORECASE)
 """Its keys look like any SHA-1; only beside the name they are told apart."""
-_BEARER = re.compile(r"\b(Bearer|Basic)\s+([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
-_VALUE = r"(?!\*{4})(\$\([^()]*\)|\"[^\"]*\"|'[^']*'|[^\s,;&-][^\s,;&]*)"
-_NAMED = re.compile(rf"([\"']?(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)[\"']?\s*[:=]\s*){_VALUE}")
-"""name=value and name: value, also as JSON."""
-_OPTION = re.compile(rf"((?<![\w-])--?([A-Za-z][\w.-]*)\s+){_VALUE}")
-"""--name value"""
+_BEARER = re.compile(r"\b((?i:bearer)|(?i:basic)(?=\s+\S*[A-Z0-9=]))\s+([A-Za-z0-9._~+/=-]{8,})")
+_NAME = re.compile(r"""["']?(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)\\*["']?\s*(?::|=|%3[AD])>?\s*""", re.IGNORECASE)
+"""name= and name: before a value, also as JSON, also inside other quotes"""
+_OPTION = re.compile(
+    r"""(?<![\w-])--?([A-Za-z][\w.-]*)["']?,?\s+(?!["']?(?:-[A-Za-z]|--?[A-Za-z][a-z_.-]*)(?!\w))(?=["']?\S)"""
+)
+"""--name before a value, also in a list of words; what looks like the next option is no value"""
+_VALUE = re.compile(r"""(\$\([^()]*\)|\\*"[^"]{0,4000}"|\\*'[^']{0,4000}'|["'][^\n]*|[^\s"'<\[{][^\s"']*)""")
+"""Up to its closing quote, or to the next blank: a password may hold commas, semicolons and dashes."""
+_CLOSING = re.compile(r"""(?:[\"')\]}>,;.\\]|</)+\Z""")
+"""What ends the sentence or the list that a value stands in."""
 
-_PERHAPS = re.compile(r"password|passwd|secret|token|(?:api|access|private)[_-]?key", re.IGNORECASE)
-"""Names whose values are masked, although a job is not refused for them."""
+# Forms that are masked, although a job is not refused for them.
+_PERHAPS = re.compile(
+    r"passw(?:or)?d|passphrase|passcode|secret|credential|(?<![a-z])(?:pwd|auth|session|sid)(?![a-z])",
+    re.IGNORECASE,
+)
+_WEAK = re.compile(r"(?:.*[_.-])?(?:auth|session|sid)")
+_METHODS = frozenset({"bearer", "digest", "kerberos", "oauth2", "failed", "required", "enabled", "disabled"})
+_PLACES = frozenset({"name", "names", "ref", "file", "path", "dir", "directory", "namespace", "version", "type"})
+_SHORTEST = 6
+_KEY = re.compile(
+    r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?=\S*\d)(?=\S*[a-z])(?=\S*[A-Z])[A-Za-z0-9/+]{40}"
+)
+"""A UUID, or the secret of an access key: the latter may look like a path"""
 _PERHAPS_SHAPE = re.compile(r"\b(?:hf|ghp|gho|ghs|github_pat|glpat|sk|xox[abp])[_-][A-Za-z0-9_-]{16,}")
+_HEADER = re.compile(
+    r"""\b((?:proxy-)?authorization["']?\s*[:=]\s*["']?|(?:set-)?cookie["']?\s*:\s*["']?)([^\n"']+)""", re.IGNORECASE
+)
+_ELEMENT = re.compile(r"<([A-Za-z][\w.-]{0,60})>(?=[^<>\n]{1,400}</)")
+_PAIR = re.compile(
+    r"""\bname["']?\s*[:=]\s*["']?([A-Za-z][\w.-]{0,100})["']?[\s,;]{1,40}["']?value["']?\s*[:=]\s*""", re.IGNORECASE
+)
+"""name: HF_TOKEN, value: before a value, as environments are printed"""
+_USER = re.compile(r"""((?<!\S)(?:-u|--(?:proxy-)?user)[\s=]\s*["']?(?!\d+:)[^\s:"']{1,100}:)([^\s"']+)""")
+_SHORT_OPTION = re.compile(
+    r"(\bsshpass\s+-p\s*|\b(?:mysql|mysqldump|mariadb)\s(?:-?[^\s-]\S{0,60}\s){0,6}?-p(?=\S))(\S+)"
+)
+_SPOKEN = re.compile(
+    r"""(\b(password|passwd|passphrase|passcode|pwd|token|credentials?|secret_id|(?:api|access|secret|private|auth)[ _-]?key)\b
+      (?:\s{1,8}(?:is|was|of|for)\b(?:\s\S{1,60}:)?)?:?\s{1,8})(?!\*{4})(\S{6,})""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A credential that only the word before it names: `token X`, `password is X`."""
+_ORDINARY = re.compile(
+    r"""[a-z_]\w*(?:\.\w+)+ | [a-z_][a-z_.-]*(?:=(?!=)|[(\[]).+ | [+-]?\d[\d.,:/+-]*[A-Za-z%]{0,3}   # parameter, call, number with its unit
+      | \S*[/\\]\S*\.\w{1,5} | (?:\w+://|/|\./|~/)\S* | [a-z][a-z0-9]*(?:-[a-z0-9]+)+""",
+    re.VERBOSE | re.ASCII,
+)
+"""Words with digits that ordinary texts hold: the names of parameters, files, and objects of a cluster."""
 
 
 def mask(text: str) -> str:
     """The text with everything that looks like a credential replaced."""
-    return _PERHAPS_SHAPE.sub(MASK, _without_secrets(text)[0])
+    text = _HEADER.sub(lambda match: f"{match[1]}{MASK}", text)
+    text = _PERHAPS_SHAPE.sub(MASK, _without_secrets(text)[0])
+    for form in (_ELEMENT, _PAIR):
+        text = _mask_values(form, text, _may_name)
+    for pattern in (_USER, _SHORT_OPTION):
+        text = pattern.sub(lambda match: match[0] if is_reference(match[2]) else f"{match[1]}{MASK}", text)
+    return _SPOKEN.sub(lambda match: f"{match[1]}{MASK}" if _looks_random(*match.group(2, 3)) else match[0], text)
 
 
 def holds_secret(text: str) -> bool:
@@ -114,6 +160,52 @@ def is_reference(value: str) -> bool:
     return not value.strip("\"'") or _REFERENCE.fullmatch(value.strip("\"'")) is not None
 
 
+def _mask_values(form: re.Pattern[str], text: str, is_secret: Callable[[str, str], bool]) -> str:
+    """Mask what follows each match of `form`, whose first group is a name, where name and value give a secret away."""
+    pieces: list[str] = []
+    done = 0
+    for match in form.finditer(text):
+        name, start = match[1], match.end()
+        if match.start() < done or text.startswith(MASK, start) or not _could_name(name):
+            continue
+        found = _VALUE.match(text, start)
+        if found is None:
+            continue
+        value = found[0]
+        if value[0] not in "\"'\\$":
+            value = _CLOSING.sub("", value)
+        if value and is_secret(name, value):
+            pieces += text[done:start], MASK
+            done = start + len(value)
+    return "".join((*pieces, text[done:]))
+
+
+def _could_name(name: str) -> bool:
+    """Whether values beside this name are looked at: not beside `secretName` or `password_file`, which say where it is."""
+    if is_secret_name(name) or name.lower() in _SIGNED:
+        return True
+    return _PERHAPS.search(name) is not None and _WORD.findall(name)[-1].lower() not in _PLACES
+
+
+def _may_name(name: str, value: str) -> bool:
+    """Whether a value is masked beside this name; a reference, a number or a vocabulary's word may be none."""
+    if is_secret_name(name):
+        return not isinstance(_number(value), float) or _is_telling(name, _number(value))
+    if _WEAK.fullmatch(name.lower()) and not _KEY.fullmatch(value):
+        return len(value) >= _SHORTEST and value.lower() not in _METHODS and not _ORDINARY.fullmatch(value)
+    return not is_reference(value)
+
+
+def _looks_random(name: str, value: str) -> bool:
+    """No word, name or number of ordinary text; after `password`, numbers are no ordinary text."""
+    bare = _CLOSING.sub("", value).lstrip("\"'")
+    if _KEY.fullmatch(bare) or (bare.isdecimal() and name.lower().startswith("pass")):
+        return True
+    if len(bare) < _SHORTEST or is_reference(bare) or _ORDINARY.fullmatch(bare):
+        return False
+    return bool(re.search(r"[A-Za-z]", bare)) and bool(re.search(r"[0-9!#$%^&*+~@]", bare))
+
+
 def _without_secrets(text: str) -> tuple[str, bool]:
     found = False
 
@@ -122,15 +214,11 @@ def _without_secrets(text: str) -> tuple[str, bool]:
         found = found or not is_reference(value)
         return f"{kept}{MASK}"
 
-    def named(match: re.Match[str]) -> str:
-        kept, name, value = match.groups()
-        if name.lower() in _SIGNED or _is_telling(name, _number(value)):
-            return replaced(kept, value)
-        return f"{kept}{MASK}" if _PERHAPS.search(name) else match[0]
-
-    def option(match: re.Match[str]) -> str:
-        kept, name, value = match.groups()
-        return replaced(kept, value) if _is_telling(name, _number(value)) else match[0]
+    def is_secret(name: str, value: str) -> bool:
+        nonlocal found
+        telling = name.lower() in _SIGNED or _is_telling(name, _number(value))
+        found = found or (telling and not is_reference(value))
+        return telling or _may_name(name, value)
 
     def in_query(match: re.Match[str]) -> str:
         kept, name, value = match.groups()
@@ -144,8 +232,7 @@ def _without_secrets(text: str) -> tuple[str, bool]:
     text = _WANDB.sub(lambda match: replaced(match[1], match[2]), text)
     for shape in _SHAPES:
         text = shape.sub(lambda _: replaced("", "a value"), text)
-    text = _NAMED.sub(named, text)
-    return _OPTION.sub(option, text), found
+    return _mask_values(_OPTION, _mask_values(_NAME, text, is_secret), is_secret), found
 
 
 # --- whole documents -----------------------------------------------------------------------------------------------

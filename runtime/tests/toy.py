@@ -105,7 +105,7 @@ def tag_command(state: State, pending: Pending, request: Request) -> Outcome:
 
 def uploads(state: State, request: Request) -> dict[str, Any]:
     found = state.all(Upload, after=str(request.args.get("after", "")), limit=int(request.args.get("limit", 100)))
-    return {"uploads": [msgspec.to_builtins(upload) for upload in found]}
+    return {"uploads": [msgspec.to_builtins(upload) for upload in found], "complete": True, "missing": []}
 
 
 SERVICE = Service(

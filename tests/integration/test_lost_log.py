@@ -300,7 +300,7 @@ async def said_again(operator: Client) -> bool:
 
 
 async def test_a_service_stands_still_over_a_hole_until_it_is_accepted(tmp_path: Path) -> None:
-    """It says in health what to do and answers nothing; with the loss accepted it goes on without the lost messages."""
+    """It says in health what to do and answers nothing; with the loss accepted it goes on without the lost messages, and says so."""
     async with (
         nats_server(tmp_path / "home", "lab") as server,
         client(server, toy.COLLECTOR) as collector,
@@ -322,3 +322,6 @@ async def test_a_service_stands_still_over_a_hole_until_it_is_accepted(tmp_path:
         async with supervised(server, tmp_path, accepted_loss="15"):
             found = await eventually(lambda: tags(me), what="it goes on")
             assert set(found) == {f"u-{number}" for number in range(1, 30)} - {"u-15"}
+            answer = (await me.ask("ingest", "lab", "uploads")).result
+            assert answer["complete"] is False
+            assert answer["missing"] == [{"id": "log", "reason": "the log lost 1 message: 15"}]

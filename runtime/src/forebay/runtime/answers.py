@@ -26,9 +26,11 @@ from forebay.runtime.lost_tail import NEWEST, lost_tail
 from forebay.runtime.machine import READ_UP_TO, Request
 from forebay.runtime.parking import Parking
 from forebay.runtime.records import LOST, ParkedMessage
+from forebay.runtime.sequences import ranges
 from forebay.runtime.stores.place import StorePlace
 from forebay.runtime.stores.port import Delete, WriteBatch
 from forebay.runtime.takeover import Takeover
+from forebay.runtime.wording import counted
 
 _log = logging.getLogger(__name__)
 STORED_WITHIN_S = 15.0
@@ -89,11 +91,19 @@ class Answers:
         if own is not None:
             return await own(request)
         if question in service.questions:
-            return await self._engine.question(question, request)
+            return self._with_losses(await self._engine.question(question, request))
         if question in service.commands:
             return await self._command(question, request)
         known = ", ".join(sorted({*service.questions, *service.commands, *self._own}))
         raise Refused("unknown-question", f"{service.name} has no question {question!r}; it answers: {known}")
+
+    def _with_losses(self, result: dict[str, Any]) -> dict[str, Any]:
+        """No answer is complete while the log lacks messages that an operator has accepted as lost."""
+        gaps = self._engine.gaps
+        if not gaps or "complete" not in result:
+            return result
+        lost = {"id": "log", "reason": f"the log lost {counted(len(gaps), 'message')}: {ranges(sorted(gaps))}"}
+        return {**result, "complete": False, "missing": [*result.get("missing", ()), lost]}
 
     async def _report(self, _: Request) -> dict[str, Any]:
         return self._health.report()

@@ -162,3 +162,35 @@ def test_metrics_of_any_size(tmp_path: Path) -> None:
     found = inspect(tmp_path / "step-000100")
     assert isinstance(found, Save)
     assert list(found.metrics) == [f"m{number:04}" for number in range(100)]
+
+
+def test_an_empty_mark_is_no_torn_file(tmp_path: Path) -> None:
+    """Some trainers end a save with an empty `DONE`: it says that the save is finished."""
+    folder = write_save(tmp_path / "step-000100", 100)
+    (folder / "DONE").write_bytes(b"")
+    assert isinstance(inspect(folder), Save)
+    (folder / "optimizer.pt").write_bytes(b"")
+    found = inspect(folder)
+    assert isinstance(found, Unfinished)
+    assert "optimizer.pt: the file is empty" in found.reason
+
+
+def test_a_distributed_save_waits_for_its_metadata(tmp_path: Path) -> None:
+    """torch writes `.metadata` last: until then the shards are no save."""
+    folder = tmp_path / "step-100"
+    folder.mkdir()
+    (folder / "__0_0.distcp").write_bytes(b"x")
+    found = inspect(folder)
+    assert isinstance(found, Unfinished)
+    assert "which torch writes last" in found.reason
+    (folder / ".metadata").write_bytes(b"x")
+    assert isinstance(inspect(folder), Save)
+
+
+def test_a_single_file_is_a_save(tmp_path: Path) -> None:
+    """Lightning writes one file for each save; `last.ckpt` is a second name of one."""
+    (tmp_path / "epoch=3-step=400.ckpt").write_bytes(b"x")
+    (tmp_path / "last.ckpt").symlink_to("epoch=3-step=400.ckpt")
+    (found,) = CheckpointWatcher(tmp_path).scan(final=True)
+    assert isinstance(found, Save)
+    assert (found.step, [file.path for file in found.files]) == (400, ["epoch=3-step=400.ckpt"])

@@ -23,7 +23,7 @@ def test_names_are_numbers(tmp_path: Path) -> None:
     reasons = {one.folder.name: one.reason for one in passed}
     assert set(reasons) == {"checkpoint-best", "checkpoint-300.tmp", "checkpoint-200.safetensors", "last"}
     assert reasons["last"] == "a second name of checkpoint-10"
-    assert "still being written" in reasons["checkpoint-300.tmp"]
+    assert "never finished" in reasons["checkpoint-300.tmp"]
 
 
 def test_one_checkpoint(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ class TestChoice:
 
     def test_weights_only_is_not_a_resume(self) -> None:
         """CR-04: weights alone are refused, and the reason says what is missing."""
-        point = decide_resume([save(500, "weights-only")], wanted())
+        lacking = ("missing optimizer, scheduler, RNG, step",)
+        point = decide_resume([save(500, "weights-only", findings=lacking)], wanted())
         assert point.mode == "refused"
         assert "weights only: missing optimizer, scheduler, RNG, step" in " ".join(point.reasons)
 

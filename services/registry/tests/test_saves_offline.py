@@ -72,8 +72,8 @@ STATES = [
         id="one tensor twice",
     ),
     pytest.param(without(SHARDED, "model-2.safetensors"), "corrupt", "model-2.safetensors", id="a shard is missing"),
-    pytest.param(SHARDED | {".incomplete": b""}, "in progress", ".incomplete", id="marked"),
-    pytest.param(lerobot(1000) | {f"{WEIGHTS}.tmp": b"x"}, "in progress", "model.safetensors.tmp", id="half written"),
+    pytest.param(SHARDED | {".incomplete": b""}, "incomplete", ".incomplete", id="marked"),
+    pytest.param(lerobot(1000) | {f"{WEIGHTS}.tmp": b"x"}, "incomplete", "model.safetensors.tmp", id="half written"),
 ]  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def test_order_is_the_recorded_step(tmp_path: Path) -> None:
     assert {one.name for one in found.passed} == {"checkpoint-best", "checkpoint-300.tmp", "checkpoint-200.safetensors"}
     assert point(tmp_path).save == resume_in(found, named="100", compatibility=Compatibility(), steps=None).save
     refused = point(tmp_path, "checkpoint-300.tmp")
-    assert "still being written" in refused.reasons[0]
+    assert "never finished" in refused.reasons[0]
 
 
 def test_files_count_more_than_a_name(tmp_path: Path) -> None:

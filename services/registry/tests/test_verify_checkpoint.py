@@ -15,7 +15,8 @@ import pytest
 from forebay.contracts.v1.models import CheckpointFile, CheckpointVerified, CheckpointWritten, checkpoint_digest
 from forebay.registry.adapters.file_artefacts import FileArtefacts
 from forebay.registry.domain.safetensors_header import MAX_HEADER_BYTES, HeaderError, header_length, tensors_of
-from forebay.registry.workers.verify_checkpoint import CheckpointVerifier, Verdict, tensors_in, verify
+from forebay.registry.workers.save_files import tensors_in
+from forebay.registry.workers.verify_checkpoint import CheckpointVerifier, Verdict, verify
 from forebay.runtime.documents import D
 from forebay.runtime.machine import Emit
 from forebay.runtime.state import State

@@ -167,7 +167,8 @@ def _import(place: Place, args: dict[str, Any], *, fresh: bool) -> dict[str, Any
         return command(place, "checkpoint-import", args)
     except Refused:
         if fresh:
-            shutil.rmtree(args["uri"], ignore_errors=True)
+            copied = Path(args["uri"])
+            shutil.rmtree(copied.parent if copied.is_file() else copied, ignore_errors=True)
         raise
 
 
@@ -176,14 +177,20 @@ def _copy(place: Place, owner: str, save: Save) -> tuple[Path, bool]:
     from forebay.sdk.errors import ForebayError  # noqa: PLC0415
 
     target = place.home / "imports" / place.project / owner / f"{save.step:06d}-{save.digest[:12]}"
+    single = save.folder.is_file()
+    uri = target / save.folder.name if single else target
     if target.is_dir():
-        return target, False
+        return uri, False
     part = target.with_name(f".{target.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(save.folder, part)
+        if single:
+            part.mkdir(parents=True)
+            shutil.copy2(save.folder, part)
+        else:
+            shutil.copytree(save.folder, part)
         part.rename(target)
     except OSError as error:
         msg = f"{save.folder} cannot be copied to {target}: {error.strerror or error}"
         raise ForebayError(msg, "make room, or choose another FOREBAY_HOME") from error
-    return target, True
+    return uri, True

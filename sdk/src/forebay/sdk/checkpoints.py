@@ -1,6 +1,6 @@
 """Sees complete saves of a training process in its `checkpoints` folder.
 
-A save is a folder of files. It counts only when nothing says that it is still being
+A save is a folder of files, or one file as Lightning writes it. It counts only when nothing says that it is still being
 written, its files have stopped changing, and the arithmetic of every safetensors
 header holds. Tensors are never loaded. Called by the agent; does no messaging.
 """
@@ -21,8 +21,31 @@ from forebay.contracts.v1.models import CheckpointFile, checkpoint_digest
 from forebay.runtime.regular_files import open_regular, read_regular
 
 _IN_PROGRESS = re.compile(
-    r"(^|.*[._-])(tmp|temp|part|partial|incomplete|writing|lock)$|^(tmp|temp)[._-].*|.*[._-]tmp[._-]\w+$|.*~$"
+    r"(^|.*[._-])(tmp|temp|part|partial|incomplete|in[_-]?progress|writing|unfinished|lock)$"
+    r"|^(tmp|temp)[._-].*|.*[._-]tmp[._-]\w+$|.*~$"
 )
+_HOLDS_DATA = frozenset(
+    [
+        ".safetensors",
+        ".json",
+        ".pt",
+        ".pth",
+        ".bin",
+        ".ckpt",
+        ".pkl",
+        ".npz",
+        ".npy",
+        ".msgpack",
+        ".distcp",
+        ".h5",
+        ".gguf",
+        ".metadata",
+    ]
+)
+"""Files that say nothing when they are empty; others may be marks, such as `DONE`."""
+FILE_SAVES = (".ckpt", ".pt", ".pth")
+_NAMED_STEP = re.compile(r"(?:step|iter)[=_-]?(\d{1,15})", re.IGNORECASE)
+_DCP_METADATA = ".metadata"
 _STEP_FILES = ("state.json", "training_state/training_step.json", "trainer_state.json")
 _STEP_KEYS = ("step", "global_step")
 _TRAILING_NUMBER = re.compile(r"(\d+)\Z")
@@ -103,23 +126,27 @@ def in_progress(name: str) -> bool:
     return _IN_PROGRESS.match(name) is not None
 
 
-def inspect(folder: Path) -> Save | Unfinished:
-    """Judge one folder and digest its files."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+def inspect(place: Path) -> Save | Unfinished:
+    """Judge one save, a folder or a single file, and digest its files."""
+    paths = files_of(place)
+    folder = place.parent if place.is_file() else place
     if not paths:
-        return Unfinished(folder=folder, reason="it holds no file")
+        return Unfinished(folder=place, reason="it holds no file")
     if len(paths) > MAX_FILES:
-        return Unfinished(folder=folder, reason=f"it holds {len(paths)} files, more than {MAX_FILES}")
+        return Unfinished(folder=place, reason=f"it holds {len(paths)} files, more than {MAX_FILES}")
     if reason := next((why for path in paths if (why := _unfinished(path, folder))), None):
-        return Unfinished(folder=folder, reason=reason)
-    step = _step(folder)
+        return Unfinished(folder=place, reason=reason)
+    shards = {path.parent for path in paths if path.suffix == ".distcp"}
+    if unnamed := sorted(shards - {path.parent for path in paths if path.name == _DCP_METADATA}):
+        return Unfinished(folder=place, reason=f"{unnamed[0].name} has no .metadata yet, which torch writes last")
+    step = _step(place)
     if step is None:
-        return Unfinished(folder=folder, reason="neither a state file nor its name says the step")
+        return Unfinished(folder=place, reason="neither a state file nor its name says the step")
     files = tuple(_digested(path, folder) for path in paths)
     names = " ".join(file.path.lower() for file in files)
-    state = _state(folder)
+    state = _state(place)
     return Save(
-        folder=folder,
+        folder=place,
         step=step,
         files=files,
         digest=checkpoint_digest(files),
@@ -128,6 +155,11 @@ def inspect(folder: Path) -> Save | Unfinished:
         scheduler="scheduler" in names or any("scheduler" in key or key.startswith("lr") for key in state),
         rng="rng" in names or any("rng" in key or "random" in key for key in state),
     )
+
+
+def files_of(place: Path) -> list[Path]:
+    """Every file of a save, sorted."""
+    return [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
 
 
 def _unfinished(path: Path, folder: Path) -> str | None:
@@ -171,25 +203,36 @@ def _span(offsets: Any) -> tuple[int, int]:
 
 
 def _candidates(root: Path) -> list[Path]:
-    """Folders that may be saves; links such as `last` are second names of one."""
+    """Folders and files that may be saves; links such as `last` are second names of one."""
     if not root.is_dir():
         return []
-    return sorted(
-        path
-        for path in root.iterdir()
-        if path.is_dir() and not path.is_symlink() and not path.name.startswith(".") and not in_progress(path.name)
-    )
+    return sorted(path for path in root.iterdir() if may_be_save(path) and not path.name.startswith("."))
 
 
-def _listing(folder: Path) -> Listing:
+def may_be_save(path: Path) -> bool:
+    """Whether a name beside others is a save by its kind: no link, nothing that is being written."""
+    if path.is_symlink() or in_progress(path.name):
+        return False
+    return path.is_dir() or (path.suffix in FILE_SAVES and path.is_file() and named_step(path) is not None)
+
+
+def named_step(path: Path) -> int | None:
+    """The step that a name says: `step=400` of `epoch=3-step=400.ckpt`, else the number at its end."""
+    name = path.name.removesuffix(path.suffix) if path.suffix in FILE_SAVES else path.name
+    found = _NAMED_STEP.findall(name) or _TRAILING_NUMBER.findall(name)
+    return int(found[-1]) if found and len(found[-1]) < 16 else None
+
+
+def _listing(place: Path) -> Listing:
     found = []
-    for path in sorted(folder.rglob("*")):
+    for path in [place] if place.is_file() else sorted(place.rglob("*")):
         try:
             status = path.stat()
         except OSError:
             continue  # renamed while we look, and the next look sees the change; or a link to nowhere
         if path.is_file():
-            found.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns))
+            name = path.name if path == place else path.relative_to(place).as_posix()
+            found.append((name, status.st_size, status.st_mtime_ns))
     return tuple(found)
 
 
@@ -197,7 +240,7 @@ def _broken(path: Path) -> str | None:
     if path.suffix == ".safetensors":
         return safetensors_problem(path)
     if path.stat().st_size == 0:
-        return "the file is empty"
+        return "the file is empty" if {path.suffix, path.name} & _HOLDS_DATA else None
     if path.suffix == ".json":
         try:
             json.loads(read_regular(path))
@@ -222,8 +265,7 @@ def _step(folder: Path) -> int | None:
         value = state.get(key)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
-    found = _TRAILING_NUMBER.search(folder.name)
-    return int(found.group(1)) if found else None
+    return named_step(folder)
 
 
 def _metrics(state: Mapping[str, Any]) -> dict[str, float]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from forebay.sdk.checkpoints import Save, Unfinished, in_progress, inspect
+from forebay.sdk.checkpoints import FILE_SAVES, Save, Unfinished, in_progress, inspect, named_step
 
-_SAVE = ("pretrained_model", "model.safetensors", "model.safetensors.index.json")
-_NUMBER = re.compile(r"\d+\Z")
+_OF_A_SAVE = re.compile(
+    r"(pretrained_model|training_state)\Z|(state|trainer_state)\.json\Z|\.metadata\Z|optim|.*\.distcp\Z|.*\.index\.json\Z"
+    r"|(model|adapter_model|pytorch_model|diffusion_pytorch_model|consolidated|mp_rank|zero_pp_rank)[^/]*\Z"
+)
+"""What lies directly in a save, and not in a folder of saves."""
 
 
 def saves_in(folder: Path) -> tuple[list[Save], list[Unfinished]]:
@@ -32,7 +35,7 @@ def saves_in(folder: Path) -> tuple[list[Save], list[Unfinished]]:
 
 
 def _candidates(folder: Path) -> list[Path | Unfinished]:
-    if any((folder / name).exists() for name in _SAVE):
+    if folder.is_file() or any(_OF_A_SAVE.match(path.name) for path in folder.iterdir()):
         return [folder.resolve()]
     inner = folder / "checkpoints"
     return [_judged(path) for path in sorted((inner if inner.is_dir() else folder).iterdir())]
@@ -42,10 +45,10 @@ def _judged(path: Path) -> Path | Unfinished:
     why = None
     if path.is_symlink():
         why = f"a second name of {path.readlink().name}"
-    elif not path.is_dir():
-        why = "a file, not a checkpoint's folder"
     elif in_progress(path.name):
-        why = "its name says that it is still being written"
-    elif not _NUMBER.search(path.name):
+        why = "its name says that it was never finished"
+    elif not path.is_dir() and path.suffix not in FILE_SAVES:
+        why = "a file, not a checkpoint's folder"
+    elif named_step(path) is None:
         why = "its name says no step; import it by itself if it is one of its own"
     return path if why is None else Unfinished(folder=path, reason=why)

@@ -14,7 +14,7 @@ from typing import Any
 
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.runtime.machine import READ_UP_TO
-from forebay.sdk.checkpoints import Save, inspect
+from forebay.sdk.checkpoints import Save, inspect, may_be_save
 from forebay.sdk.inputs import Inputs, local_path
 from forebay.sdk.link import BusLink
 from forebay.sdk.settings import JobSettings
@@ -88,7 +88,7 @@ async def ask_resume_point(link: BusLink, settings: JobSettings, inputs: Inputs)
 
 def _has_saves(settings: JobSettings) -> bool:
     root = settings.output / "checkpoints"
-    return root.is_dir() and any(isinstance(inspect(path), Save) for path in root.iterdir() if path.is_dir())
+    return root.is_dir() and any(isinstance(inspect(path), Save) for path in root.iterdir() if may_be_save(path))
 
 
 def _point(result: Mapping[str, Any]) -> ResumePoint:

@@ -6,6 +6,7 @@ The command line's group `checkpoint` finds `register` through the entry point g
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 Folder = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="One checkpoint, or a folder of checkpoints.", exists=True, file_okay=False),
+    typer.Argument(metavar="DIR", help="One checkpoint, or a folder of checkpoints.", exists=True),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 _COLOURS = {"complete": "green", "inexact": "yellow", "weights-only": "yellow", "in progress": "cyan"}
@@ -38,13 +39,15 @@ def register(group: typer.Typer) -> None:
 def verify(folder: Folder, *, as_json: AsJson = False) -> None:
     """Say of each checkpoint whether it is whole, and which one a resume would take. Needs no server; changes nothing.
 
+    Knows LeRobot, Hugging Face, adapters, shards, torch distributed, FSDP, DeepSpeed and Lightning by their files.
     States: complete, inexact (no scheduler or random state), weights-only, incomplete, in progress, corrupt,
-    suspect. Headers are checked, tensors are not loaded. Exit code 1: one of them is not whole, or there is none.
+    suspect. Every fault is listed. Headers are checked, tensors and pickles are not loaded.
+    Exit code 1: one of them is not whole, or there is none.
     """
     from forebay.contracts.v1.models import Compatibility  # noqa: PLC0415 `--help` does without
     from forebay.registry.saves_offline import look_at, resume_in  # noqa: PLC0415
 
-    found = look_at(folder)
+    found = look_at(folder, now=time.time())
     point = resume_in(found, named=None, compatibility=Compatibility(), steps=None)
     if as_json:
         print_json(_json(found) | {"resume": _point(point)})
@@ -70,7 +73,7 @@ def resume_point(
 
     datasets = tuple(one if one.startswith("dataset:") else f"dataset:{one}" for one in dataset or ())
     wanted = Compatibility(datasets=datasets, code_revision=None if code is None else plain_code(code))
-    found = look_at(folder)
+    found = look_at(folder, now=time.time())
     point = resume_in(found, named=checkpoint, compatibility=wanted, steps=steps)
     if as_json:
         print_json(_point(point) | _json(found))
@@ -88,6 +91,7 @@ def _json(found: Found) -> dict[str, Any]:
                 "name": save.name,
                 "step": save.step,
                 "state": save.state,
+                "kind": save.kind,
                 "findings": list(save.findings),
                 "folder": str(save.folder),
             }
@@ -114,12 +118,15 @@ def _point(point: ResumePoint) -> dict[str, Any]:
 
 def _show(found: Found) -> None:
     out = console()
-    table = plain_table("step", "checkpoint", "state", "")
+    table = plain_table("step", "checkpoint", "state", "kind")
     for save in found.saves:
         colour = _COLOURS.get(save.state, "red")
-        table.add_row(str(save.step), escape(save.name), f"[{colour}]{save.state}[/]", escape("; ".join(save.findings)))
+        table.add_row(str(save.step), escape(save.name), f"[{colour}]{save.state}[/]", escape(save.kind))
     if found.saves:
         out.print(table)
+    for save in found.saves:
+        for finding in save.findings:
+            out.print(f"{escape(save.name)}: {escape(finding)}")
     for link in found.links:
         leads = f" → {escape(link.target)}" if link.target else ""
         problem = f" [yellow]{escape(link.problem)}[/]" if link.problem else ""

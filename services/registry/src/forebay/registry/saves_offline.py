@@ -11,19 +11,31 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from forebay.contracts.v1.models import Compatibility
-from forebay.registry.domain.checkpoint_layout import in_progress_marker, parts_of
-from forebay.registry.domain.resume import ResumePoint, Save, Wanted, decide_resume
-from forebay.registry.workers.verify_checkpoint import MAX_ENTRIES, judge_files, states_in
+from forebay.registry.domain.checkpoint_layout import (
+    FILE_SAVES,
+    in_progress_marker,
+    in_progress_markers,
+    looks_like_save,
+    parts_of,
+)
+from forebay.registry.domain.resume import NEWEST, ResumePoint, Save, Wanted, decide_resume
+from forebay.registry.workers.save_files import faults_in, states_in
+from forebay.registry.workers.verify_checkpoint import MAX_ENTRIES, judge_files, marked
 from forebay.runtime.regular_files import open_regular, read_regular
 
 _NUMBER = re.compile(r"(\d+)\Z")
-_PARTS = ("pretrained_model", "training_state", "model.safetensors", "model.safetensors.index.json", "state.json")
+_STEP = re.compile(r"(?:step|iter|global_step)[=_-]?(\d+)", re.IGNORECASE)
+_POINTER_BYTES = 200
+"""Some trainers name their last save in a small text file instead of a link."""
+_STILL_WRITING_S = 600.0
+"""A save whose files have not changed for so long is not being written, whatever its marks say."""
+_COPIED_S = 2.0
 _CONFIG = ("pretrained_model/train_config.json", "train_config.json")
 _MAX_CONFIG, _BLOCK = 4 << 20, 1 << 20
 _WHOLE = ("complete", "inexact", "weights-only")
@@ -39,6 +51,10 @@ class Judged:
     state: str
     findings: tuple[str, ...]
     made_with: Compatibility
+    kind: str = ""
+    """What wrote it: `LeRobot, adapter`."""
+    changed: float = field(default=0.0, compare=False)
+    """When one of its files changed last, by the file system's clock."""
 
     @property
     def whole(self) -> bool:
@@ -71,66 +87,130 @@ class Found:
     links: tuple[Linked, ...] = ()
 
 
-def look_at(folder: Path) -> Found:
-    """Judge one save or all saves of a folder."""
+def look_at(folder: Path, *, now: float | None = None) -> Found:
+    """Judge one save or all saves of a folder; `now` in seconds since the epoch says whether a mark is stale."""
     folder = folder.resolve()
-    if any((folder / name).exists() for name in _PARTS):
-        return Found(saves=(_judge(folder),))
+    if folder.is_file() or looks_like_save(_few_names(folder)):
+        return Found(saves=tuple(_without_stale_marks([_judge(folder)], now)))
     inner = folder / "checkpoints"
     root = inner if inner.is_dir() else folder
     saves: list[Judged] = []
     passed: list[Passed] = []
-    links: list[Path] = []
+    names: list[Path] = []
     for path in sorted(root.iterdir()):
         why = _no_save(path)
-        if path.is_symlink():
-            links.append(path)
+        if path.is_symlink() or _pointer(path) is not None:
+            names.append(path)
         elif why is None:
             saves.append(_judge(path))
         else:
             passed.append(Passed(name=path.name, reason=why))
-    saves = sorted(_twice(saves), key=lambda save: (save.step, save.name))
-    named = tuple(_linked(link, root, {save.name: save for save in saves}) for link in links)
-    return Found(saves=tuple(saves), passed=tuple(passed), links=named)
+    saves = sorted(_twice(_without_stale_marks(saves, now)), key=lambda save: (save.step, save.name))
+    linked = tuple(_linked(one, root, {save.name: save for save in saves}) for one in names)
+    return Found(saves=tuple(saves), passed=tuple(passed), links=linked)
+
+
+def _few_names(folder: Path) -> list[str]:
+    """What lies directly in a folder, subfolders with a slash; enough to see what it is."""
+    return [f"{path.name}/" if path.is_dir() else path.name for path in islice(folder.iterdir(), MAX_ENTRIES)]
 
 
 def _no_save(path: Path) -> str | None:
-    if not path.is_dir():
-        return "a file, not a checkpoint's folder"
     if in_progress_marker([path.name]) is not None:
-        return "its name says that it is still being written"
-    if _NUMBER.search(path.name) is None:
+        return "its name says that it was never finished"
+    if not path.is_dir():
+        if path.suffix not in FILE_SAVES:
+            return "a file, not a checkpoint's folder"
+        return None if _number(path) is not None or path.stem == "last" else "its name says no step"
+    if _number(path) is None:
         return "its name says no step; look at it by itself if it is a checkpoint of its own"
     return None
 
 
-def _judge(folder: Path) -> Judged:
-    paths = list(islice(folder.rglob("*"), MAX_ENTRIES))
+def _number(path: Path) -> int | None:
+    """The step that a name says: `step=400` of `epoch=3-step=400.ckpt`, else the number at its end."""
+    name = path.name.removesuffix(path.suffix) if path.suffix in FILE_SAVES else path.name
+    found = _STEP.findall(name) or _NUMBER.findall(name)
+    return int(found[-1]) if found and len(found[-1]) < 16 else None
+
+
+def _pointer(path: Path) -> str | None:
+    """What a small text file beside the saves names, as `latest` does."""
+    if path.is_symlink() or not path.is_file() or path.suffix not in {"", ".txt"}:
+        return None
+    if not 0 < path.stat().st_size <= _POINTER_BYTES:
+        return None
+    try:
+        said = read_regular(path, limit=_POINTER_BYTES).decode().strip()
+    except (OSError, ValueError):
+        return None
+    return said if said and said.isprintable() and " " not in said else None
+
+
+def _judge(place: Path) -> Judged:
+    """One save: a folder, or one file."""
+    folder = place.parent if place.is_file() else place
+    paths = [place] if place.is_file() else list(islice(folder.rglob("*"), MAX_ENTRIES))
     present = [path.relative_to(folder).as_posix() for path in paths]
-    marker = in_progress_marker([folder.name, *present])
     outside = [name for path, name in zip(paths, present, strict=True) if not path.resolve().is_relative_to(folder)]
     names = frozenset(name for path, name in zip(paths, present, strict=True) if path.is_file()) - {*outside}
-    states = states_in(folder, names)
-    said = parts_of(names, states).step
-    number = _NUMBER.search(folder.name)
-    step = said if said is not None else int(number[1]) if number else 0
-    state, findings = _state(folder, names, step, marker, sorted(outside))
-    if said is not None and number and int(number[1]) != said:
-        findings = (*findings, f"its name says {int(number[1])}, its files say step {said}: the files count")
+    said = parts_of(names, states_in(folder, names), faults_in(folder, names)[1]).step
+    number = _number(place)
+    step = said if said is not None else number or 0
+    verdict = marked(judge_files(folder, names, step), in_progress_markers([place.name, *present]))
+    state, findings = str(verdict.status), verdict.findings
+    if outside:  # what is absent may lie there, and was not looked at
+        findings = tuple(one for one in findings if not one.startswith(("no weights", "missing ")))
+        state, findings = (
+            "corrupt",
+            (*(f"{name} is a link out of the checkpoint" for name in sorted(outside)), *findings),
+        )
+    if said is not None and number is not None and number != said:
+        findings = (*findings, f"its name says {number}, its files say step {said}: the files count")
     return Judged(
-        name=folder.name, folder=folder, step=step, state=state, findings=findings, made_with=_made_with(folder)
+        name=place.name,
+        folder=place,
+        step=step,
+        state=state,
+        findings=findings,
+        made_with=_made_with(folder),
+        kind=verdict.kind,
+        changed=max((path.lstat().st_mtime for path in paths), default=0.0),
     )
 
 
-def _state(
-    folder: Path, names: frozenset[str], step: int, marker: str | None, outside: Sequence[str]
-) -> tuple[str, tuple[str, ...]]:
-    if marker is not None:
-        return "in progress", (f"marked in progress: {marker}",)
-    if outside:
-        return "corrupt", tuple(f"{name} is a link out of the checkpoint" for name in outside)
-    verdict = judge_files(folder, names, step)
-    return verdict.status, verdict.findings
+def _without_stale_marks(saves: Sequence[Judged], now: float | None) -> list[Judged]:
+    """`in progress` only where somebody may still be writing; otherwise why the mark is stale."""
+    found: list[Judged] = []
+    for save in saves:
+        if not any(one.startswith(_MARKED) for one in save.findings):
+            found.append(save)
+        elif (why := _stale(save, [one for one in saves if one is not save], now)) is None:
+            found.append(replace(save, state="in progress"))
+        else:
+            found.append(replace(save, findings=(*save.findings, f"the mark is stale: {why}; it was never published")))
+    return found
+
+
+def _stale(save: Judged, others: Sequence[Judged], now: float | None) -> str | None:
+    """Why nobody is writing a marked save any more; None when somebody may be."""
+    later = max((one for one in others if one.step > save.step), key=lambda one: one.step, default=None)
+    if later is not None:
+        return f"the training has gone on to step {later.step}"
+    if now is None or now - save.changed >= _STILL_WRITING_S:
+        return "nothing in it has changed for " + ("a while" if now is None else _span(now - save.changed))
+    if any(one.changed + _COPIED_S >= save.changed for one in others):
+        return "it is as old as the saves before it, so this folder is a copy"
+    return None
+
+
+def _span(seconds: float) -> str:
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
+
+
+_MARKED = "marked in progress"
 
 
 def _twice(saves: Iterable[Judged]) -> list[Judged]:
@@ -148,17 +228,18 @@ def _twice(saves: Iterable[Judged]) -> list[Judged]:
 
 def _content(folder: Path) -> list[tuple[str, str]]:
     found = []
-    for path in sorted(folder.rglob("*")):
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
         if path.is_file():
-            digest = hashlib.sha256()
             with open_regular(path) as stream:
-                while block := stream.read(_BLOCK):
-                    digest.update(block)
-            found.append((path.relative_to(folder).as_posix(), digest.hexdigest()))
+                digest = hashlib.file_digest(stream, "sha256")
+            name = "" if path == folder else path.relative_to(folder).as_posix()
+            found.append((name, digest.hexdigest()))
     return found
 
 
 def _linked(link: Path, root: Path, saves: Mapping[str, Judged]) -> Linked:
+    if (named := _pointer(link)) is not None:
+        return _named_by(link, named, saves)
     said = link.readlink()
     try:
         target = link.resolve()
@@ -173,6 +254,17 @@ def _linked(link: Path, root: Path, saves: Mapping[str, Judged]) -> Linked:
         return Linked(name=link.name, target=None, problem=f"it names {said}, which is no checkpoint")
     absolute = "its path is absolute, so it breaks when the folder is moved" if said.is_absolute() else ""
     return Linked(name=link.name, target=save.name, problem=absolute if save.whole else f"{save.name} is {save.state}")
+
+
+def _named_by(file: Path, named: str, saves: Mapping[str, Judged]) -> Linked:
+    """A text file that names a save, by its name or by its step."""
+    name = named.rstrip("/").rpartition("/")[2]
+    save = saves.get(name)
+    if save is None and name.isdecimal():
+        save = next((one for one in saves.values() if one.step == int(name[:15])), None)
+    if save is None:
+        return Linked(name=file.name, target=None, problem=f"it names {named}, which is no checkpoint here")
+    return Linked(name=file.name, target=save.name, problem="" if save.whole else f"{save.name} is {save.state}")
 
 
 # ------------------------------------------------------------- what it was made with
@@ -215,7 +307,9 @@ def _json(path: Path) -> Any:
 
 def resume_in(found: Found, *, named: str | None, compatibility: Compatibility, steps: int | None) -> ResumePoint:
     """Which save a resume would take: the registry's own decision over what lies here."""
-    named = None if named is None else _meant(found, named)
+    resolved: tuple[str, ...] = ()
+    if named is not None:
+        named, resolved = _meant(found, named)
     passed = next((one for one in found.passed if one.name == named), None)
     if passed is not None:
         return ResumePoint(mode="refused", reasons=(f"{passed.name} was asked for and is refused: {passed.reason}",))
@@ -224,7 +318,9 @@ def resume_in(found: Found, *, named: str | None, compatibility: Compatibility, 
     point = decide_resume([_save(save) for save in found.saves if save.state != "suspect"], wanted)
     if named is not None:
         twin = next((save for save in suspect if named in {save.name, str(save.step)}), None)
-        return point if twin is None else ResumePoint(mode="refused", reasons=(f"{twin.name}: {_why(twin)}",))
+        if twin is not None:
+            point = ResumePoint(mode="refused", reasons=(f"{twin.name}: {_why(twin)}",))
+        return replace(point, reasons=(*point.reasons[:1], *resolved, *point.reasons[1:]))
     said = tuple(f"step {save.step} skipped: {_why(save)}" for save in suspect)
     if point.mode == "resume":
         newer = tuple(
@@ -235,15 +331,22 @@ def resume_in(found: Found, *, named: str | None, compatibility: Compatibility, 
     return replace(point, mode="refused", reasons=(why, *point.reasons[1:], *said))
 
 
-def _meant(found: Found, named: str) -> str:
-    """A name, a step, a path or a link, as the save's own name where there is one."""
+def _meant(found: Found, named: str) -> tuple[str, tuple[str, ...]]:
+    """(the save's own name for a name, a step, a path or a link, what a second name stands for)."""
     name = named.rstrip("/").rpartition("/")[2]
     linked = next((link for link in found.links if link.name == name), None)
-    return name if linked is None or linked.target is None else linked.target
+    if linked is not None and linked.target is None:
+        return name, (f"{name}: {linked.problem}",)
+    if linked is None and (name not in NEWEST or not found.saves or any(one.name == name for one in found.saves)):
+        return name, ()
+    target = linked.target if linked is not None and linked.target is not None else found.saves[-1].name
+    step = next((save.step for save in found.saves if save.name == target), 0)
+    how = "names" if linked is not None else "is no name here, so it means the newest,"
+    return target, (f"{name} {how} {target} (step {step})",)
 
 
 def _why(save: Judged) -> str:
-    return f"{save.state}: {'; '.join(save.findings)}"
+    return ": ".join([save.state, *(["; ".join(save.findings)] if save.findings else [])])
 
 
 def _save(save: Judged) -> Save:

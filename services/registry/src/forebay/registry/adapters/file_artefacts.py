@@ -43,6 +43,8 @@ class FileArtefacts:
         roots = (Path(root.replace("{project}", project).replace("{job}", job)).resolve() for root in self._roots)
         if not any(folder.is_relative_to(root) for root in roots):
             return Look(seen=False)
+        if len(files) == 1 and files[0][0] == folder.name and folder.is_file():  # a save of one file
+            folder = folder.parent
         try:
             problems = (_problem(folder, path, size) for path, _, size in files)
             problem = next((one for one in problems if one is not None), None)

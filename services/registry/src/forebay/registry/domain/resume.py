@@ -20,10 +20,13 @@ CRASHES_BEFORE_SUSPECT = 3
 """So many attempts that loaded a checkpoint and died without saving make it suspect."""
 _MAX_SKIPPED = 50
 _MAX_REASON = 400
+_MAX_NEWER = 5
 _OUTSIDE = frozenset({"ProcessKilled", "AgentLost", "Cancelled", "DiskFull"})
 """Ends that say nothing about the checkpoint that was loaded."""
+NEWEST = frozenset({"last", "latest"})
+"""Names by which a person means the newest save."""
 _WHY_NOT = {
-    "weights-only": "weights only: missing optimizer, scheduler, RNG, step; a new run may start from it as warm start",
+    "weights-only": "weights only",
     "incomplete": "incomplete",
     "corrupt": "corrupt",
     "missing": "its files are not there",
@@ -249,7 +252,9 @@ def _grounds(wanted: Wanted, chosen: Save) -> list[str]:
 
 
 def find_save(saves: Sequence[Save], wanted: str) -> Save | None:
-    """The save that a person means: by id, by folder, else the last one of that step."""
+    """The save that a person means: by id, by folder, `last`, else the last one of that step."""
+    if wanted in NEWEST:
+        return max(saves, key=lambda save: save.order, default=None)
     exact = [save for save in saves if wanted in {save.id, f"checkpoint:{save.id}", save.uri}]
     if not exact and wanted.isdecimal():
         exact = [save for save in saves if save.step == int(wanted)]
@@ -263,11 +268,22 @@ def _named(saves: Sequence[Save], wanted: Wanted, gone: dict[str, str], suspect:
         return ResumePoint(mode="refused", reasons=(f"there is no checkpoint {wanted.named!r}",))
     differs = conflicts(wanted, save)
     why = _unusable(save, wanted, gone, suspect)
+    about = _resolved(saves, wanted, save)
     if why is None:
-        return ResumePoint(mode="resume", reasons=tuple(_grounds(wanted, save)), save=save, conflicts=differs)
+        return ResumePoint(mode="resume", reasons=(*_grounds(wanted, save), *about), save=save, conflicts=differs)
     reasons = [f"step {save.step} (checkpoint {save.id}) was asked for and is refused: {why}"]
-    reasons += [one.message for one in differs if one.message not in why]
+    reasons += [one.message for one in differs if one.message not in why] + about
     return ResumePoint(mode="refused", reasons=tuple(reasons), conflicts=differs)
+
+
+def _resolved(saves: Sequence[Save], wanted: Wanted, save: Save) -> list[str]:
+    """What a name such as `last` stands for, and which newer saves are not taken because of it."""
+    said = [f"{wanted.named} means step {save.step} (checkpoint {save.id})"] if wanted.named in NEWEST else []
+    newer = sorted((one for one in saves if one.step > save.step), key=lambda one: one.order, reverse=True)
+    for one in newer[:_MAX_NEWER]:
+        state = ": ".join([one.status or "not checked yet", *one.findings[:1]])
+        said.append(f"step {one.step} (checkpoint {one.id}) is newer and is not taken: {state}"[:_MAX_REASON])
+    return said
 
 
 def _inexact(save: Save) -> str:
@@ -280,7 +296,8 @@ def _unusable(save: Save, wanted: Wanted, gone: dict[str, str], suspect: frozens
     if save.status is None:
         return "written, but its files were not verified in time"
     if save.status in _WHY_NOT:
-        return ": ".join([_WHY_NOT[save.status], *(["; ".join(save.findings)] if save.findings else [])])
+        why = ": ".join([_WHY_NOT[save.status], *(["; ".join(save.findings)] if save.findings else [])])
+        return f"{why}; a new run may start from it as warm start" if save.status == "weights-only" else why
     if save.id in suspect:
         return f"suspect: {CRASHES_BEFORE_SUSPECT} attempts loaded it and died without saving"
     return _unfit(save, wanted)

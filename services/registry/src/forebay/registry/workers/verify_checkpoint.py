@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,31 +24,19 @@ from forebay.contracts.v1.models import (
     CheckpointWritten,
     checkpoint_digest,
 )
-from forebay.registry.domain.checkpoint_layout import (
-    STATE_FILES,
-    Status,
-    in_progress_marker,
-    judge,
-    parts_of,
-    unsafe_path,
-)
-from forebay.registry.domain.safetensors_header import LENGTH_BYTES, HeaderError, header_length, tensors_of
+from forebay.registry.domain.checkpoint_layout import Status, in_progress_markers, judge, parts_of, unsafe_path
+from forebay.registry.workers.save_files import faults_in, states_in
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
-from forebay.runtime.regular_files import LinkError, NotRegularError, TooLargeError, open_regular, read_regular
+from forebay.runtime.regular_files import LinkError, NotRegularError, open_regular
 from forebay.runtime.work import WorkContext, WorkItem
 
 _CHUNK = 1 << 20
-_MAX_JSON_BYTES = 64 << 20
-"""A state file may hold the order of all samples."""
-_MAX_INDEX_BYTES = 50_000_000
 _MAX_FINDINGS = 20
 _MAX_FINDING = 400
 _RETRY_S = 5.0
 MAX_ENTRIES = 100_000
-_HOLDS_DATA = (".safetensors", ".json", ".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".npy", ".msgpack")
-"""Files that say nothing when they are empty; others may be marks."""
-_NOT_JSON = object()
+_MAX_MARKS = 5
 _STORAGE_TROUBLE = frozenset({errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN})
 
 
@@ -68,6 +55,8 @@ class Verdict:
 
     status: Status
     findings: tuple[str, ...] = ()
+    kind: str = field(default="", compare=False)
+    """What wrote it, for a reader: `LeRobot, adapter`."""
 
 
 class CheckpointVerifier:
@@ -103,23 +92,40 @@ def emit_of(project: str, body: Saved, verdict: Verdict) -> Emit:
 
 
 def verify(body: Saved, roots: Sequence[Path], report: Callable[[None], None] = lambda _: None) -> Verdict:
-    """Check one save. Blocking, with a `report` now and then; raises OSError only for trouble of the storage."""
+    """Check one save, and list all its faults. Blocking, with a `report` now and then.
+
+    Raises OSError only for trouble of the storage.
+    """
     folder = _folder(body.uri, roots)
     if isinstance(folder, Verdict):
         return folder
-    return _unfinished(body, folder) or _changed(body, folder, report) or _judged(body, folder)
-
-
-def _unfinished(body: Saved, folder: Path) -> Verdict | None:
-    """Not there, not safe to look at, or still being written."""
     unsafe = tuple(f"{file.path}: {why}" for file in body.files if (why := unsafe_path(file.path)))
     if unsafe:
         return Verdict("corrupt", unsafe)
-    if not folder.is_dir():
+    if single_file(folder, body.files):
+        folder, marks = folder.parent, in_progress_markers([folder.name])
+    elif folder.is_dir():
+        present = {path.relative_to(folder).as_posix() for path in islice(folder.rglob("*"), MAX_ENTRIES)}
+        marks = in_progress_markers([folder.name, *present])
+    else:
         return Verdict("missing", (f"{folder} is not there",))
-    present = {path.relative_to(folder).as_posix() for path in islice(folder.rglob("*"), MAX_ENTRIES)}
-    marker = in_progress_marker([folder.name, *present])
-    return None if marker is None else Verdict("incomplete", (f"marked in progress: {marker}",))
+    verdict = _changed(body, folder, report) or judge_files(folder, frozenset(f.path for f in body.files), body.step)
+    return marked(verdict, marks)
+
+
+def single_file(place: Path, files: Sequence[CheckpointFile]) -> bool:
+    """Whether a save is one file, named by its own path, and not a folder."""
+    return len(files) == 1 and files[0].path == place.name and place.is_file()
+
+
+def marked(verdict: Verdict, marks: Sequence[str]) -> Verdict:
+    """The same verdict for a save that its writer has marked as unfinished: every fault stays listed."""
+    if not marks:
+        return verdict
+    status = verdict.status if verdict.status in {"corrupt", "missing"} else "incomplete"
+    return Verdict(
+        status, (*(f"marked in progress: {mark}" for mark in marks[:_MAX_MARKS]), *verdict.findings), verdict.kind
+    )
 
 
 def _changed(body: Saved, folder: Path, report: Callable[[None], None]) -> Verdict | None:
@@ -132,18 +138,13 @@ def _changed(body: Saved, folder: Path, report: Callable[[None], None]) -> Verdi
     return Verdict("missing" if all("not there" in problem for problem in problems) else "corrupt", problems)
 
 
-def _judged(body: Saved, folder: Path) -> Verdict:
-    """The files are those of the event; say whether they are whole and what they hold."""
-    return judge_files(folder, frozenset(file.path for file in body.files), body.step)
-
-
 def judge_files(folder: Path, names: frozenset[str], step: int) -> Verdict:
-    """Whether these files of a folder are a whole save of this step, and what it holds."""
-    broken = _broken(folder, names)
-    if broken:
-        return Verdict("corrupt", tuple(broken))
-    status, findings = judge(parts_of(names, states_in(folder, names)), expected_step=step)
-    return Verdict(status, findings)
+    """Whether these files of a folder are a whole save of this step, what it holds, and all that is wrong with it."""
+    faults, contents = faults_in(folder, names)
+    parts = parts_of(names, states_in(folder, names), contents)
+    status, findings = judge(parts, expected_step=step)
+    said = tuple(one for one in findings if not any(one.startswith(fault.partition(": ")[0]) for fault in faults))
+    return Verdict("corrupt" if faults else status, (*faults, *said), parts.kind)
 
 
 def _folder(uri: str, roots: Sequence[Path]) -> Path | Verdict:
@@ -187,69 +188,3 @@ def _other_content(stream: BinaryIO, file: CheckpointFile, report: Callable[[Non
     if digest.hexdigest() != file.sha256:
         return f"{file.path}: its content is not what was recorded (sha256 {digest.hexdigest()[:12]} instead of {file.sha256[:12]})"
     return None
-
-
-def _broken(folder: Path, names: frozenset[str]) -> list[str]:
-    found: list[str] = []
-    tensors: dict[str, frozenset[str]] = {}
-    for name in sorted(names):
-        if name.endswith(".safetensors"):
-            try:
-                tensors[name] = tensors_in(folder / name)
-            except HeaderError as error:
-                found.append(f"{name}: {error}")
-        elif name.endswith(_HOLDS_DATA) and (why := _empty_or_torn(folder / name)) is not None:
-            found.append(f"{name}: {why}")
-    if not found:
-        for name in sorted(names):
-            if name.endswith(".safetensors.index.json"):
-                found += _shards(folder, name, tensors)
-    return found
-
-
-def tensors_in(path: Path) -> frozenset[str]:
-    """Tensor names of a whole safetensors file; raises `HeaderError` when it cannot be whole."""
-    with open_regular(path) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        length = header_length(stream.read(LENGTH_BYTES), size)
-        return tensors_of(stream.read(length), size)
-
-
-def _shards(folder: Path, index: str, tensors: dict[str, frozenset[str]]) -> list[str]:
-    """Every tensor of the index must lie in the shard it names."""
-    said = _json(folder / index, _MAX_INDEX_BYTES)
-    weight_map = said.get("weight_map") if isinstance(said, dict) else None
-    if not isinstance(weight_map, dict):
-        return [f"{index} has no weight_map"]
-    base = index.rpartition("/")[0]
-    found: set[str] = set()
-    for tensor, shard in weight_map.items():
-        name = f"{base}/{shard}" if base else str(shard)
-        if name not in tensors:
-            found.add(f"{index} names {shard!r}, which is not among the files")
-        elif tensor not in tensors[name]:
-            found.add(f"{index} places {tensor!r} in {shard!r}, which does not hold it")
-    return sorted(found)
-
-
-def _empty_or_torn(path: Path) -> str | None:
-    """What is wrong with a file of state whose format has no header to do sums with."""
-    size = path.stat().st_size
-    if size == 0:
-        return "empty file"
-    if path.suffix == ".json" and size <= _MAX_JSON_BYTES and _json(path, _MAX_JSON_BYTES) is _NOT_JSON:
-        return "not whole JSON"
-    return None
-
-
-def states_in(folder: Path, names: frozenset[str]) -> dict[str, Any]:
-    """The parsed files that say the step."""
-    return {name: _json(folder / name, _MAX_JSON_BYTES) for name in STATE_FILES if name in names}
-
-
-def _json(path: Path, limit: int) -> Any:
-    """Parsed JSON, or `_NOT_JSON` when it is none or too long to be believed."""
-    try:
-        return json.loads(read_regular(path, limit=limit))
-    except (ValueError, RecursionError, TooLargeError):
-        return _NOT_JSON

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forebay.contracts.codec import encode
 from forebay.contracts.parts import Part, Source
-from forebay.runtime.app import run_service
 from forebay.runtime.client import Client
 from forebay.runtime.engine import Engine
-from forebay.runtime.errors import LogMismatchError, Refused, RuntimeFailure, Unreachable
+from forebay.runtime.errors import LogMismatchError, Refused, Unreachable
 from forebay.runtime.log import LogReader, LogState, lost
 from forebay.runtime.log_check import check_log
 from forebay.runtime.reader import Reader
-from forebay.runtime.settings import ServiceSettings
 from forebay.runtime.stores.sqlite import SqliteStore
 from nats.errors import Error as NatsError
 
 from runtime.tests import toy
 from tests.eventually import eventually
-from tests.integration.test_runtime_on_nats import client
 from tests.servers.nats import NatsServer, nats_server
+from tests.servers.toy_service import all_tagged, ask, client, tags, toy_service, upload
 
 pytestmark = pytest.mark.real_bus
 OPERATOR = Source(Part.OPERATOR)
@@ -192,59 +187,11 @@ async def test_another_history_is_not_folded_over(tmp_path: Path) -> None:
 # ------------------------------------------------------------- a whole service
 
 
-@asynccontextmanager
-async def supervised(server: NatsServer, folder: Path, **settings: Any) -> AsyncIterator[None]:
-    """The toy service, started again whenever it ends, as a supervisor does."""
-    told = ServiceSettings(
-        nats_url=server.url, nkey_file=server.key(toy.SERVICE.source), store=folder / "state.sqlite", **settings
-    )
-
-    async def keep() -> None:
-        while True:
-            with suppress(RuntimeFailure):
-                await run_service(toy.SERVICE, told, {"tag": toy.tag})
-            await asyncio.sleep(0.1)
-
-    task = asyncio.create_task(keep())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
 async def state(operator: Client) -> LogState | None:
     try:
         return await operator.log_reader.state()
     except (NatsError, Unreachable):
         return None
-
-
-async def ask(operator: Client, question: str, **args: object) -> dict[str, Any]:
-    """One answer of the service; empty while it does not answer."""
-    try:
-        return (await operator.ask("ingest", "lab", question, args, timeout=2)).result
-    except Unreachable:
-        return {}
-
-
-async def tags(operator: Client) -> dict[str, int]:
-    try:
-        return {upload["id"]: upload["tags"] for upload in (await ask(operator, "uploads"))["uploads"]}
-    except (Refused, KeyError):
-        return {}
-
-
-async def all_tagged(operator: Client, expected: set[str]) -> bool:
-    found = await tags(operator)
-    return set(found) == expected and all(found.values())
-
-
-async def upload(collector: Client, name: str) -> None:
-    """One upload of a dataset of its own."""
-    for event in (toy.started(name, name), toy.finished(name, name)):
-        await collector.publish(event)
 
 
 async def copied(server: NatsServer, folder: Path) -> Path:
@@ -269,12 +216,12 @@ async def test_a_service_folds_again_when_the_broker_lost_its_tail(tmp_path: Pat
         client(server, toy.COLLECTOR) as collector,
         client(server, OPERATOR) as me,
     ):
-        async with supervised(server, tmp_path):
+        async with toy_service(server, tmp_path, restart=True):
             await upload(collector, "u-1")
             await eventually(lambda: all_tagged(me, {"u-1"}), what="the first upload is tagged")
         copy = await copied(server, tmp_path)
         await eventually(lambda: state(me), what="the bus is back")
-        async with supervised(server, tmp_path):
+        async with toy_service(server, tmp_path, restart=True):
             await eventually(lambda: tags(me), what="the service is back")
             # decided before the loss about an upload that survives it, and about one that does not
             await me.ask("ingest", "lab", "tag", {"dataset": "u-1"}, id="once-more")
@@ -308,18 +255,18 @@ async def test_a_service_stands_still_over_a_hole_until_it_is_accepted(tmp_path:
     ):
         for number in range(1, 30):
             await collector.publish(toy.started(f"u-{number}", f"u-{number}"))
-        async with supervised(server, tmp_path):
+        async with toy_service(server, tmp_path, restart=True):
             await eventually(lambda: tags(me), what="all is folded")
         await damaged(server, flip)
         await eventually(lambda: state(me), what="the bus is back")
-        async with supervised(server, tmp_path):
+        async with toy_service(server, tmp_path, restart=True):
             report = await eventually(lambda: ask(me, "health"), what="health is told")
             assert (report["phase"], report["ready"]) == ("stopped", False)
             assert report["problems"][0].startswith("LogHole: the log has no message 15")
             with pytest.raises(Refused, match="ingest has stopped") as refused:
                 await me.ask("ingest", "lab", "uploads")
             assert (refused.value.code, "FOREBAY_ACCEPTED_LOSS" in refused.value.next_action) == ("LogHole", True)
-        async with supervised(server, tmp_path, accepted_loss="15"):
+        async with toy_service(server, tmp_path, restart=True, accepted_loss="15"):
             found = await eventually(lambda: tags(me), what="it goes on")
             assert set(found) == {f"u-{number}" for number in range(1, 30)} - {"u-15"}
             answer = (await me.ask("ingest", "lab", "uploads")).result

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,17 +12,16 @@ from forebay.contracts.codec import encode
 from forebay.contracts.parts import Part, Source
 from forebay.contracts.subjects import STREAM
 from forebay.contracts.v1.datasets import DatasetTagged
-from forebay.runtime.app import run_service
 from forebay.runtime.bus import Bus
 from forebay.runtime.client import Client
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.runtime.machine import event_of
 from forebay.runtime.rebuild import rebuild
-from forebay.runtime.settings import ServiceSettings
 
 from runtime.tests import toy
 from tests.eventually import WITHIN_S, eventually
 from tests.servers.nats import NatsServer, nats_server
+from tests.servers.toy_service import client, tags, toy_service
 
 OPERATOR = Source(Part.OPERATOR)
 
@@ -33,39 +30,6 @@ OPERATOR = Source(Part.OPERATOR)
 async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     async with nats_server(tmp_path / "home", "lab") as running:
         yield running
-
-
-@asynccontextmanager
-async def service(server: NatsServer, folder: Path) -> AsyncIterator[None]:
-    """The toy service as its own process would run it, with next to nothing kept in memory between two events."""
-    settings = ServiceSettings(
-        nats_url=server.url,
-        nkey_file=server.key(toy.SERVICE.source),
-        store=folder / "state.sqlite",
-        cached_documents=1,
-    )
-    task = asyncio.create_task(run_service(toy.SERVICE, settings, {"tag": toy.tag}))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-@asynccontextmanager
-async def client(server: NatsServer, source: Source) -> AsyncIterator[Client]:
-    async with Client.connect(server.url, server.key(source), source, retry=True) as connected:
-        yield connected
-
-
-async def tags(operator: Client) -> dict[str, int]:
-    """Tags per upload as the service knows them; empty while it does not answer."""
-    try:
-        answer = await operator.ask("ingest", "lab", "uploads", timeout=2)
-    except (Unreachable, Refused):
-        return {}
-    return {upload["id"]: upload["tags"] for upload in answer.result["uploads"]}
 
 
 async def events(operator: Client) -> list[tuple[int, EventBody]]:
@@ -84,7 +48,11 @@ async def digests(operator: Client, folder: Path) -> tuple[str, str]:
 
 async def test_upload_is_folded_worked_on_and_answered(server: NatsServer, tmp_path: Path) -> None:
     """Event in, work done, event out, command answered after its event is in the log; rebuild agrees."""
-    async with service(server, tmp_path), client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
+    async with (
+        toy_service(server, tmp_path, cached_documents=1),
+        client(server, toy.COLLECTOR) as collector,
+        client(server, OPERATOR) as me,
+    ):
         await collector.publish(toy.started("u1"))
         await collector.publish(toy.finished("u1"))
         await eventually(lambda: _is(tags(me), {"u1": 1}), what="the upload is tagged")
@@ -113,7 +81,11 @@ async def test_leaving_is_no_trouble(server: NatsServer, caplog: pytest.LogCaptu
 
 async def test_bus_outage_loses_nothing(server: NatsServer, tmp_path: Path) -> None:
     """nats-server gone for a while: decided events wait, everyone comes back on the same subscriptions."""
-    async with service(server, tmp_path), client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
+    async with (
+        toy_service(server, tmp_path, cached_documents=1),
+        client(server, toy.COLLECTOR) as collector,
+        client(server, OPERATOR) as me,
+    ):
         await collector.publish(toy.started("u1"))
         await eventually(lambda: _is(tags(me), {"u1": 0}), what="the service folds")
         await server.stop()
@@ -135,7 +107,7 @@ async def test_messages_held_by_a_dead_reader_are_not_waited_for(server: NatsSer
         pull = await thief.jetstream().pull_subscribe("fb.>", durable="ingest", stream=STREAM)
         held = await pull.fetch(2, timeout=WITHIN_S)
         assert len(held) == 2
-        async with service(server, tmp_path):
+        async with toy_service(server, tmp_path, cached_documents=1):
             await eventually(lambda: _is(tags(me), {"u1": 1}), what="the held messages are folded")
 
 
@@ -146,7 +118,7 @@ async def test_stolen_message_id_does_not_swallow_an_event(server: NatsServer, t
     async with client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
         bait = encode(toy.started("bait", "other"))
         await collector._store(bait.subject, dict(bait.headers, **{"Nats-Msg-Id": stolen}), bait.body)
-        async with service(server, tmp_path):
+        async with toy_service(server, tmp_path, cached_documents=1):
             await collector.publish(toy.started("u1"))
             await collector.publish(toy.finished("u1"))
             await eventually(lambda: _is(tags(me), {"bait": 0, "u1": 1}), what="the event is stored under another id")
@@ -169,7 +141,11 @@ async def test_collector_sees_through_a_false_duplicate(server: NatsServer) -> N
 
 async def test_dead_letter_is_kept_and_retried(server: NatsServer, tmp_path: Path) -> None:
     """A parked message is in FOREBAY_DEAD with its cause; retrying hands that very sequence over again."""
-    async with service(server, tmp_path), client(server, toy.COLLECTOR) as collector, client(server, OPERATOR) as me:
+    async with (
+        toy_service(server, tmp_path, cached_documents=1),
+        client(server, toy.COLLECTOR) as collector,
+        client(server, OPERATOR) as me,
+    ):
         seq = await collector.publish(toy.finished("u1", "breaks-evolve"))
         await collector.publish(toy.started("u2"))
         await eventually(lambda: _is(tags(me), {"u2": 0}), what="the next message is folded")

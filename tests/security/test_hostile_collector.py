@@ -17,9 +17,8 @@ from forebay.runtime.log import LogReader
 
 from runtime.tests import toy
 from tests.eventually import eventually
-from tests.integration.test_lost_log import all_tagged, ask, supervised, tags, upload
-from tests.integration.test_runtime_on_nats import client
 from tests.servers.nats import NatsServer, nats_server
+from tests.servers.toy_service import all_tagged, ask, client, tags, toy_service, upload
 
 pytestmark = pytest.mark.real_bus
 OPERATOR = Source(Part.OPERATOR)
@@ -44,7 +43,7 @@ async def test_a_flood_of_unreadable_messages_delays_nobody(tmp_path: Path) -> N
         nats_server(tmp_path / "home", "lab", "evil") as server,
         client(server, toy.COLLECTOR) as collector,
         client(server, OPERATOR) as me,
-        supervised(server, tmp_path),
+        toy_service(server, tmp_path, restart=True),
     ):
         await upload(collector, "before")
         await eventually(lambda: all_tagged(me, {"before"}), what="the first upload is judged")
@@ -83,7 +82,7 @@ async def test_letters_that_cannot_be_stored_stay_in_the_store(tmp_path: Path) -
         client(server, OPERATOR) as me,
     ):
         await change_stream(server, DEAD_STREAM, max_msg_size=10)
-        async with supervised(server, tmp_path):
+        async with toy_service(server, tmp_path, restart=True):
             evil = await server.connect(Part.COLLECTOR, "evil")
             for number in range(3):
                 await evil.jetstream().publish(f"fb.evil.upload.u-{number}.started", b"no event")
@@ -100,7 +99,7 @@ async def test_an_event_that_the_bus_refuses_is_set_aside_and_told(tmp_path: Pat
         client(server, toy.COLLECTOR) as collector,
         client(server, OPERATOR) as me,
     ):
-        async with supervised(server, tmp_path):
+        async with toy_service(server, tmp_path, restart=True):
             for name in ("d", long):
                 await collector.publish(toy.started(name, name))
             await eventually(lambda: known(me, {"d": 0, long: 0}), what="the uploads are known")
@@ -113,7 +112,7 @@ async def test_an_event_that_the_bus_refuses_is_set_aside_and_told(tmp_path: Pat
             assert await known(me, {"d": 2, long: 0})
             refused.cancel()
         await change_stream(server, STREAM, max_msg_size=None)
-        async with supervised(server, tmp_path):
+        async with toy_service(server, tmp_path, restart=True):
             await eventually(lambda: known(me, {"d": 2, long: 1}), what="it is stored in the end")
             assert (await ask(me, "health"))["healthy"] is True
 

@@ -242,13 +242,22 @@ def test_good_pictures_pass(tmp_path: Path) -> None:
 
 
 def test_a_window_that_starts_a_frame_early(tmp_path: Path) -> None:
-    """Two episodes that need the same picture are told, as a warning, and whose picture it was."""
+    """An episode whose first row would show a frame of the one before is rejected; the other one is not."""
     root = lerobot.build(tmp_path)
     for side in ("from", "to"):
         lerobot.change_cell(root, EPISODES, 1, f"videos/{CAMERA}/{side}_timestamp", 0.5 if side == "from" else 1.0)
     found = [(b.rule.id, b.severity, b.episodes) for b in inspect(root).report.breaches]
-    assert ("LR-VIDEO-003", "warning", (1,)) in found
-    assert all(severity == "warning" for _, severity, _ in found)
+    assert ("LR-VIDEO-003", "error", (1,)) in found
+    assert [episodes for _, severity, episodes in found if severity == "error"] == [(1,)]
+
+
+def test_a_window_that_ends_a_frame_late(tmp_path: Path) -> None:
+    """Of two overlapping windows the one that leaves a gap on its other side is named."""
+    root = lerobot.build(tmp_path)
+    for side in ("from", "to"):
+        lerobot.change_cell(root, EPISODES, 0, f"videos/{CAMERA}/{side}_timestamp", 0.1 if side == "from" else 0.7)
+    found = [(b.rule.id, b.episodes) for b in inspect(root).report.breaches if b.severity == "error"]
+    assert found == [("LR-VIDEO-003", (0,))]
 
 
 def test_cut_is_not_damaged(tmp_path: Path) -> None:

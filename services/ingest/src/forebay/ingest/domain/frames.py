@@ -74,11 +74,17 @@ def check_video(
     found = _check_codec(scan, camera)
     half, end = 0.5 / fps, float(scan.times[-1]) + 1.0 / fps
     cut: list[int] = []
-    for use in ordered:
-        if use.rows == 0:
-            continue
+    told: set[int] = set()
+    held = [use for use in ordered if use.rows]
+    for number, use in enumerate(held, 1):
+        after = held[number] if number < len(held) else None
         if scan.problem is not None and use.window.start + (use.rows - 0.5) / fps > end:
             cut.append(use.episode.index)
+            continue
+        own = [] if use.window.whole else _check_own_pictures(scan, camera, use, after, fps=fps, limits=limits)
+        if own:
+            found += own
+            told.add(use.episode.index)
             continue
         if not use.window.whole:
             found += _check_window(scan, camera, use, fps, limits)
@@ -93,7 +99,7 @@ def check_video(
     found += _check_neighbours(scan, camera, ordered, half, wrong)
     lost = any(use.episode.length and not use.rows for use in uses)  # their rows are missing, not an episode
     if not cut and not lost and (all_known or all(use.window.whole for use in uses)):
-        found += _check_spare(scan, camera, ordered, fps, limits)
+        found += _check_spare(scan, camera, ordered, fps=fps, limits=limits, told=told)
     return found
 
 
@@ -167,6 +173,30 @@ def _check_window(scan: VideoScan, camera: Feature, use: Use, fps: float, limits
     return [_of(rules.VIDEO_WINDOW, scan, camera, use, text, expected=expected, found=asked)]
 
 
+def _check_own_pictures(
+    scan: VideoScan, camera: Feature, use: Use, after: Use | None, *, fps: float, limits: Limits
+) -> list[Breach]:
+    """Pictures in the episode's own window against its rows, where the window ends where the next one, or the file, does.
+
+    A row beyond the window would get the first picture of the next episode, so one picture short is an error there.
+    """
+    window, half = use.window, 0.5 / fps
+    have = _frames_between(scan, window.start - half, window.stop - half)
+    border = float(scan.times[-1]) + 2 * half if after is None else after.window.start
+    tiled = abs(border - window.stop) <= half
+    if not tiled or have == use.rows or abs((window.stop - window.start) * fps - have) > 0.5:
+        return []
+    text = f"{have} video frames for {use.rows} rows in its window {window.start:.3f}-{window.stop:.3f} s"
+    foreign = after is not None and have < use.rows
+    if after is not None and foreign:
+        rows = use.rows - have
+        which = "its last row" if rows == 1 else f"its last {rows} rows"
+        text += f"; {which} would show frames of episode {after.episode.index}"
+    slight = abs(have - use.rows) <= limits.lenient_frames and not foreign
+    found = _of(rules.VIDEO_FRAMES, scan, camera, use, text, expected=str(use.rows), found=str(have), slight=slight)
+    return [found]
+
+
 def _check_count(scan: VideoScan, camera: Feature, use: Use, fps: float, limits: Limits) -> list[Breach]:
     start, half = use.window.start, 0.5 / fps
     have = _frames_between(scan, start - half, start + use.rows / fps - half)
@@ -174,19 +204,10 @@ def _check_count(scan: VideoScan, camera: Feature, use: Use, fps: float, limits:
         return []  # the file has a frame for every row; that they come at other times is told by time
     if have == use.rows:
         return []
+    text = f"{have} video frames for {use.rows} rows"
     slight = abs(have - use.rows) <= limits.lenient_frames
-    return [
-        _of(
-            rules.VIDEO_FRAMES,
-            scan,
-            camera,
-            use,
-            f"{have} video frames for {use.rows} rows",
-            expected=str(use.rows),
-            found=str(have),
-            slight=slight,
-        )
-    ]
+    found = _of(rules.VIDEO_FRAMES, scan, camera, use, text, expected=str(use.rows), found=str(have), slight=slight)
+    return [found]
 
 
 def _check_times(scan: VideoScan, camera: Feature, use: Use, fps: float, limits: Limits) -> list[Breach]:
@@ -252,32 +273,35 @@ def _check_neighbours(
     """Windows that overlap. Who lies beside a window that is known to be wrong is not blamed for it."""
     found: list[Breach] = []
     used = [use for use in ordered if use.rows]
-    for before, after in pairwise(used):
-        if (before.episode.index in wrong) != (after.episode.index in wrong):
-            continue
+    for number, (before, after) in enumerate(pairwise(used)):
         overlap = before.window.stop - after.window.start
         # pictures that both need, whatever the windows say: one is a window that starts a frame early
-        shared = before.window.start + before.rows * 2 * half - after.window.start
-        if overlap > 3 * half or shared > half:
-            overlap = max(overlap, shared)
-            text = f"overlaps episode {before.episode.index} by {overlap:.3f} s"
-            found.append(
-                _of(
-                    rules.VIDEO_WINDOW,
-                    scan,
-                    camera,
-                    after,
-                    text,
-                    expected=f"a start at {before.window.stop:.3f} s or later",
-                    found=f"{after.window.start:.3f} s",
-                    slight=overlap <= 3 * half,
-                )
-            )
+        shared = min(before.window.stop, before.window.start + before.rows * 2 * half) - after.window.start
+        if (before.episode.index in wrong) != (after.episode.index in wrong) or (
+            overlap <= 3 * half and shared <= half
+        ):
+            continue
+        start = used[number - 1].window.stop if number else 0.0
+        stop = used[number + 2].window.start if number + 2 < len(used) else float(scan.times[-1]) + 2 * half
+        late = before.window.start - start > half and stop - after.window.stop <= half
+        one, other = (before, after) if late else (after, before)
+        text = f"overlaps episode {other.episode.index} by {overlap:.3f} s"
+        if shared > half:
+            text += ", so rows of both would show the same frames"
+        expected = f"{after.window.start:.3f} s or earlier" if late else f"{before.window.stop:.3f} s or later"
+        actual = f"{before.window.stop:.3f} s" if late else f"{after.window.start:.3f} s"
+        end = "an end" if late else "a start"
+        found.append(_of(rules.VIDEO_WINDOW, scan, camera, one, text, expected=f"{end} at {expected}", found=actual))
     return found
 
 
-def _check_spare(scan: VideoScan, camera: Feature, ordered: list[Use], fps: float, limits: Limits) -> list[Breach]:
-    """Frames that lie in no episode's window: before, between and after."""
+def _check_spare(
+    scan: VideoScan, camera: Feature, ordered: list[Use], *, fps: float, limits: Limits, told: set[int]
+) -> list[Breach]:
+    """Frames that lie in no episode's window: before, between and after.
+
+    Of the episodes in `told` it is known already that their windows hold more or fewer frames than they have rows.
+    """
     half = 0.5 / fps
     spare, at = 0, 0.0
     covered = -half
@@ -286,7 +310,8 @@ def _check_spare(scan: VideoScan, camera: Feature, ordered: list[Use], fps: floa
         if gap and not spare:
             at = max(covered, 0.0)
         spare += gap
-        covered = max(covered, use.window.start + use.rows / fps - half)
+        stop = use.window.start + use.rows / fps
+        covered = max(covered, (max(stop, use.window.stop) if use.episode.index in told else stop) - half)
     tail = max(_frames_between(scan, covered, float("inf")), 0)
     if tail and not spare:
         at = max(covered, 0.0)

@@ -50,7 +50,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "6"
+RULES_VERSION = "7"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 
@@ -251,7 +251,8 @@ VIDEO_FRAMES = Rule(
     severity="error",
     title="a video frame for every row",
     question="Are there as many video frames as rows?",
-    why="With frames missing, pixels and actions no longer belong together. One frame off is a warning.",
+    why="With frames missing, pixels and actions no longer belong together. One frame off is a warning, "
+    "unless a row would then show the frame of another episode.",
     fix="Drop the episode, or encode its video again.",
 )
 VIDEO_WINDOW = Rule(

@@ -67,6 +67,13 @@ class SimulatedLog:
             body = DatasetVersionChecked(dataset=dataset, number=int(number), check=job, whole=True)
             self.publish(body, f"checked-{job}-{use}", Part.INGEST)
 
+    def opened(self, dataset: str, number: int) -> str:
+        """The id of a check that a person asked for, which found the version whole."""
+        id_ = f"check-{dataset}-{number}-{len(self.records)}"
+        body = DatasetVersionChecked(dataset=dataset, number=number, check=id_, whole=True)
+        self.publish(body, id_, Part.INGEST)
+        return id_
+
     def command(self, outcome: Outcome) -> dict[str, Any]:
         self.act(outcome.actions)
         return outcome.result

@@ -87,8 +87,9 @@ async def test_the_store_holds_what_memory_holds(tmp_path: Path) -> None:
 async def test_a_command_and_a_question_through_the_engine(tmp_path: Path) -> None:
     """`tag` waits in the outbox for the log; `dataset` reads the store."""
     engine, store = await opened(tmp_path)
-    await engine.fold(messages(story()))
-    args = {"dataset": DATASET, "tag": "best", "number": 1}
+    simulated = story()
+    args = {"dataset": DATASET, "tag": "best", "number": 1, "check": simulated.opened(DATASET, 1)}
+    await engine.fold(messages(simulated))
     result, waiting = await engine.command("tag", request(args))
     assert (result["changed"], len(waiting)) == (True, 1)
     found = await engine.question("dataset", request({"dataset": DATASET}))

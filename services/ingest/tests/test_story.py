@@ -160,12 +160,13 @@ class TestTags:
         ]
 
     def test_a_person_tags_and_untags(self) -> None:
-        """Commands answer what changed; a tag that is there already is left alone."""
+        """Commands answer what changed; moving a tag to where it is changes nothing."""
         log = SimulatedLog()
         committed_dataset(log)
-        args = {"dataset": DATASET, "tag": "best", "number": 1, "reason": "looks good"}
+        check = log.opened(DATASET, 1)
+        args = {"dataset": DATASET, "tag": "best", "number": 1, "reason": "looks good", "check": check}
         assert log.command(tagging.tag(log.state, NothingPending(), request(args)))["changed"]
-        again = tagging.tag(log.state, NothingPending(), request(args, "request-2"))
+        again = tagging.move_tag(log.state, NothingPending(), request({**args, "expect": 1}, "request-2"))
         assert (again.result["changed"], again.actions) == (False, ())
         log.command(tagging.untag(log.state, NothingPending(), request({"dataset": DATASET, "tag": "best"}, "r3")))
         assert [body.number for body in log.of(DatasetUntagged)] == [1]
@@ -250,7 +251,7 @@ class TestLeases:
         committed_dataset(log)
         submit(log, f"{DATASET}@best")
         assert _refusals(log) == [Reason.DATASET_UNTAGGED]
-        args = {"dataset": DATASET, "tag": "best", "number": 1}
+        args = {"dataset": DATASET, "tag": "best", "number": 1, "check": log.opened(DATASET, 1)}
         log.command(tagging.tag(log.state, NothingPending(), request(args)))
         assert len(log.of(LeaseGranted)) == 1
 

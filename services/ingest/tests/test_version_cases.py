@@ -15,8 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from forebay.contracts.body import EventBody
-from forebay.contracts.parts import Part
-from forebay.contracts.v1.datasets import DatasetTagged, DatasetVersionRemoved, LeaseGranted, LeaseRefused
+from forebay.contracts.codec import encode
+from forebay.contracts.envelope import Event
+from forebay.contracts.parts import Part, Source
+from forebay.contracts.v1.datasets import (
+    DatasetTagged,
+    DatasetUntagged,
+    DatasetVersionChecked,
+    DatasetVersionRemoved,
+    LeaseGranted,
+    LeaseRefused,
+)
 from forebay.contracts.v1.jobs import JobFailed, JobSucceeded
 from forebay.contracts.v1.models import ModelVersionRegistered
 from forebay.ingest.commands import register
@@ -26,7 +35,9 @@ from forebay.ingest.domain.episode_filter import FilterError, parse_filter
 from forebay.ingest.domain.membership import to_ranges, within
 from forebay.ingest.offline_conversion import NotAcceptedError, TargetTakenError, convert_folder
 from forebay.runtime.errors import Refused
-from forebay.runtime.machine import Emit, NothingPending
+from forebay.runtime.machine import Emit, NothingPending, Pending
+from forebay.runtime.outbox import Outbox
+from forebay.runtime.records import OutboxEntry
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -34,7 +45,7 @@ from typer.testing import CliRunner
 from . import lerobot_builder as lerobot
 from . import stories
 from .lerobot_builder import CAMERA, FIRST_DATA
-from .simulated_log import PROJECT, SimulatedLog, request
+from .simulated_log import PROJECT, START, SimulatedLog, request
 from .stories import DATASET
 
 NOTHING = NothingPending()
@@ -212,9 +223,11 @@ def _versions(count: int) -> SimulatedLog:
     return log
 
 
-def _move(log: SimulatedLog, tag: str, number: int, expect: int | None = None) -> dict[str, Any]:
-    args = {"dataset": DATASET, "tag": tag, "number": number, "expect": expect, "reason": "case"}
-    return log.command(tagging.tag(log.state, NOTHING, request(args, f"tag-{tag}-{number}-{expect}")))
+def _tag(log: SimulatedLog, tag: str, number: int, pending: Pending = NOTHING, **more: Any) -> dict[str, Any]:
+    check = log.opened(DATASET, number)
+    args = {"dataset": DATASET, "tag": tag, "number": number, "check": check, "reason": "case", **more}
+    command = tagging.move_tag if more else tagging.tag
+    return log.command(command(log.state, pending, request(args, f"tag-{len(log.records)}")))
 
 
 def test_a_tag_that_moves_takes_no_job_along() -> None:
@@ -230,26 +243,77 @@ def test_a_tag_that_moves_takes_no_job_along() -> None:
 
 
 class TestTags:
-    def test_compare_and_set(self) -> None:
+    def test_creating_is_not_moving(self) -> None:
+        """A tag that exists is not created again, not even on the same version; the conflict says who set it, when, why."""
+        log = _versions(2)
+        assert _tag(log, "golden", 1)["previous"] is None
+        for number in (1, 2):
+            with pytest.raises(Refused, match=r"golden points at v1 \(set by kim at 2026-.* UTC: case\)") as refused:
+                _tag(log, "golden", number)
+            assert refused.value.code == "tag-exists"
+        assert "--expect v1" in refused.value.next_action
+        assert len(log.of(DatasetTagged)) == 3  # two of them are train-ready's
+
+    def test_moving_needs_what_was_there_or_force_with_a_reason(self) -> None:
         """Of two people who move a tag from what both saw, the second is told what it names now, and by whom."""
         log = _versions(3)
-        assert _move(log, "golden", 1, expect=0)["changed"]
-        assert _move(log, "golden", 2, expect=1)["previous"] == 1
-        with pytest.raises(Refused, match=r"names v2 \(set by kim\), not v1") as refused:
-            _move(log, "golden", 3, expect=1)
+        _tag(log, "golden", 1)
+        assert _tag(log, "golden", 2, expect=1)["previous"] == 1
+        with pytest.raises(Refused, match=r"points at v2 \(set by kim .*\), not at v1 as expected") as refused:
+            _tag(log, "golden", 3, expect=1)
         assert refused.value.code == "tag-moved"
-        with pytest.raises(Refused, match="not nothing"):
-            _move(log, "golden", 3, expect=0)
+        with pytest.raises(Refused, match="silver does not exist"):
+            _tag(log, "silver", 3, expect=1)
+        for wrong in ({"expect": None}, {"expect": 0}, {"force": True, "reason": ""}):
+            with pytest.raises(Refused) as refused:
+                _tag(log, "golden", 3, **wrong)
+            assert refused.value.code == "bad-request"
+        assert _tag(log, "golden", 3, force=True)["previous"] == 2
         last = log.of(DatasetTagged)[-1]
-        assert (last.number, last.by, last.reason) == (2, "kim", "case")
+        assert (last.number, last.by, last.reason, last.forced) == (3, "kim", "case", True)
+
+    @pytest.mark.parametrize("decided", [True, False], ids=["being set", "being deleted"])
+    def test_a_change_that_is_decided_has_won(self, decided: bool) -> None:  # noqa: FBT001 the case
+        """Its event is not in the log yet, and everybody else is told of it already."""
+        log = _versions(2)
+        _tag(log, "golden", 1)
+        pending = Outbox()
+        kind = DatasetTagged if decided else DatasetUntagged
+        body = kind(dataset=DATASET, tag="golden", number=1, by="robin", reason="first")
+        event = Event(id="e1", source=Source(Part.INGEST), project=PROJECT, body=body, time=START)
+        wire = encode(event)
+        entry = OutboxEntry(
+            order=1, identity=event.identity, subject=wire.subject, headers=wire.headers, body=wire.body, decided_at=0.0
+        )
+        pending.add(entry, body)
+        for more in ({}, {"expect": 1}, {"force": True}):
+            with pytest.raises(Refused, match="by robin: first; your change was not made"):
+                _tag(log, "golden", 2, pending, **more)
+        with pytest.raises(Refused, match="robin"):
+            tagging.untag(log.state, pending, request({"dataset": DATASET, "tag": "golden"}))
+        assert _tag(log, "silver", 2, pending)["changed"]
+
+    def test_a_version_is_opened_before_it_is_tagged(self) -> None:
+        """A check of this very version must have found it whole."""
+        log = _versions(2)
+        other = log.opened(DATASET, 1)
+        damaged = DatasetVersionChecked(dataset=DATASET, number=2, check="check-2", whole=False, message="x is gone")
+        for check in (None, other, "check-unknown"):
+            args = {"dataset": DATASET, "tag": "golden", "number": 2, "check": check}
+            with pytest.raises(Refused) as refused:
+                tagging.tag(log.state, NOTHING, request(args))
+            assert refused.value.code == "not-checked"
+        log.publish(damaged, "damaged", Part.INGEST)
+        with pytest.raises(Refused, match="x is gone"):
+            tagging.tag(log.state, NOTHING, request({**args, "check": "check-2"}))
 
 
 class TestCleanup:
     def test_versions_in_use_are_kept_and_say_by_whom(self) -> None:
         """DV-03: tags, queued and running jobs, and the lineage of a model keep a version."""
         log = _versions(10)
-        _move(log, "train-ready", 6)
-        _move(log, "baseline-2025", 2)
+        _tag(log, "train-ready", 6, expect=10)
+        _tag(log, "baseline-2025", 2)
         stories.submit(log, f"{DATASET}@v5", job="tj-9")
         stories.submit(log, f"{DATASET}@v4", "absent", job="tj-10")
         stories.submit(log, f"{DATASET}@v3", job="tj-3")

@@ -334,7 +334,7 @@ class TestLeases:
         assert refused.reason.value == reason
         assert words in refused.message
         with pytest.raises(Refused, match=r"is gone|not what was committed"):
-            _tag(place, "golden")
+            _tag(place, "golden", check="unseen")
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(tmp_path / "saved", root)
         args = {"dataset": f"{DATASET}@v1"}
@@ -354,10 +354,10 @@ class TestLeases:
         assert [lance.dataset(str(t)).tags.list() for t in sorted(_root(place, 1).glob("*.lance"))] == [{}] * 3
 
 
-def _tag(place: Place, name: str, number: int = 1, **args: Any) -> dict[str, Any]:
-    wanted = {"dataset": DATASET, "tag": name, "number": number, **args}
-    id_ = f"tag-{name}-{number}-{sorted(args.items())}"
-    return place.log.command(tagging.tag(place.log.state, NothingPending(), request(wanted, id_)))
+def _tag(place: Place, name: str, number: int = 1, *, check: str | None = None) -> dict[str, Any]:
+    check = place.log.opened(DATASET, number) if check is None else check
+    wanted = {"dataset": DATASET, "tag": name, "number": number, "check": check}
+    return place.log.command(tagging.tag(place.log.state, NothingPending(), request(wanted, f"tag-{check}")))
 
 
 async def test_compaction_makes_a_version_with_the_same_rows(place: Place, tmp_path: Path) -> None:

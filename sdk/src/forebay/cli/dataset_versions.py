@@ -147,7 +147,9 @@ def _show_derived(result: dict[str, Any]) -> None:
     elif result["state"] == "COMMITTED":
         made = f"{name}@v{result['version']}"
         out.print(f"made [bold]{made}[/] of v{result['base']}: {counts}")
-        out.print(f"  use it with: forebay dataset tag {name} train-ready v{result['version']}")
+        out.print(
+            f"  to use it: forebay dataset tag {name} train-ready v{result['version']} --expect v{result['base']}"
+        )
     elif result["state"] == "FAILED":
         out.print(f"not made: {escape(result['message'] or '')}")
     else:
@@ -176,12 +178,9 @@ async def checked(place: Place, dataset: str, within_s: float) -> dict[str, Any]
         loop = asyncio.get_running_loop()
         end = loop.time() + within_s
         while True:
-            shown = (await client.ask("ingest", place.project, "dataset", {"dataset": asked["dataset"]})).result
-            version = next(one for one in shown["versions"] if one["number"] == asked["number"])
-            if version["checked"] == asked["check"]:
-                return {**asked, "whole": version["broken"] is None, "message": version["broken"]}
-            if loop.time() >= end:
-                return {**asked, "whole": None, "message": None}
+            found = (await client.ask("ingest", place.project, "checked", {"check": asked["check"]})).result
+            if found["whole"] is not None or loop.time() >= end:
+                return {**asked, **found}
             await asyncio.sleep(_LOOK_EVERY_S)
 
 

@@ -19,7 +19,7 @@ from forebay.cli.dataset_versions import (
     compact,
     derive,
 )
-from forebay.cli.output import AsJson, Project, coloured, console, plain_table, print_json, size
+from forebay.cli.output import AsJson, Project, coloured, console, day, plain_table, print_json, size
 from forebay.cli.place import find_place, run_async
 from forebay.cli.placing import EXAMPLE as PLACE_EXAMPLE
 from forebay.cli.placing import place_dataset
@@ -59,12 +59,18 @@ def list_datasets(project: Project = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"project": place.project, "datasets": found})
         return
-    table = plain_table("dataset", "latest", "tags", "episodes", "frames", "size")
+    table = plain_table("dataset", "latest", "tags", "episodes", "frames", "size", "last checked")
     for one in found:
         tags = ", ".join(f"{name}→v{number}" for name, number in one["tags"].items()) or "-"
         latest = f"v{one['latest']}" if one["latest"] else "-"
         table.add_row(
-            escape(one["dataset"]), latest, escape(tags), str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"])
+            escape(one["dataset"]),
+            latest,
+            escape(tags),
+            str(one["episodes"]),
+            f"{one['frames']:,}",
+            size(one["bytes"]),
+            "[red]damaged[/]" if one["broken"] else day(one["checked_at"]),
         )
     console().print(table if found else f"project {place.project} has no dataset yet; forebay upload FOLDER")
 
@@ -76,7 +82,7 @@ def _usable(version: dict[str, Any]) -> str:
     if version["withdrawn"]:
         return f"[red]no: {len(version['withdrawn'])} withdrawn[/]"
     if version["broken"]:
-        return "[red]no: not whole[/]"
+        return "[red]no: damaged[/]"
     return "yes" if version["accepted"] else "no"
 
 
@@ -98,13 +104,15 @@ def show(
         print_json({**found, "not_accepted": bad})
         return
     out = console()
-    tags = ", ".join(f"{name} → v{number}" for name, number in found["tags"].items()) or "none"
-    out.print(f"[bold]{escape(found['dataset'])}[/]  tags: {escape(tags)}")
-    table = plain_table("version", "episodes", "frames", "size", "accepted", "plan", "manifest")
+    out.print(f"[bold]{escape(found['dataset'])}[/]{'' if found['tagged'] else '  no tags'}")
+    for one in found["tagged"]:
+        why = f": {escape(one['reason'])}" if one["reason"] else ""
+        out.print(f"  {escape(one['tag'])} → v{one['number']}  by {escape(one['by'])}, {day(one['at'])}{why}")
+    table = plain_table("version", "episodes", "frames", "size", "accepted", "plan", "manifest", "last checked")
     for one in found["versions"]:
         table.add_row(
             f"v{one['number']}", str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]),
-            _usable(one), escape(one["access_plan"]), escape(one["manifest_sha256"][:12]),
+            _usable(one), escape(one["access_plan"]), escape(one["manifest_sha256"][:12]), day(one["checked_at"]),
         )  # fmt: skip
     out.print(table)
     for one in found["uploads"]:
@@ -125,12 +133,6 @@ def show(
 
 
 _CHECK_WITHIN_S = 60.0
-_Expect = Annotated[
-    str | None,
-    typer.Option(
-        help="Only when the tag names this version now, for example v3; none: only when there is no such tag."
-    ),
-]
 _TagName = Annotated[str, typer.Argument(help="The tag, for example train-ready.")]
 _Reason = Annotated[str | None, typer.Option(help="Why, for the record.")]
 
@@ -138,46 +140,66 @@ _Reason = Annotated[str | None, typer.Option(help="Why, for the record.")]
 def tag(
     dataset: Annotated[str, typer.Argument(help="The dataset's name.")],
     tag: _TagName,
-    version: Annotated[str, typer.Argument(help="The version it shall name, for example v3.")],
+    version: Annotated[str, typer.Argument(help="The version that it shall point at, for example v3.")],
     *,
-    expect: _Expect = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(help="Move the tag: the version that it points at now, for example v2. none: create it."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Move the tag wherever it points now, or create it; needs --reason.")
+    ] = False,
     reason: _Reason = None,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a tag name a version, after its files were opened and found whole. Jobs that pinned it before keep theirs."""
+    """Create a tag for a version, or move one with --expect. Jobs that pinned it before keep their version.
+
+    The version's files are opened first. A tag that exists already, or that points
+    elsewhere than expected, stays as it is; the error names who set it. Exit 1: conflict.
+    """
     from forebay.runtime.errors import Refused  # noqa: PLC0415 help must not pay for it
 
-    number = _number(version)
+    number, expected = _number(version), _expected(expect)
+    if force and (expected is not None or not reason):
+        msg = "--force needs --reason, and no --expect: it moves the tag wherever it points now"
+        raise typer.BadParameter(msg)
     place = find_place(project)
     found = run_async(checked(place, f"{dataset}@v{number}", _CHECK_WITHIN_S))
     if not found["whole"]:
-        why = found["message"] or f"nobody looked at v{number} within {_CHECK_WITHIN_S:.0f} s"
-        raise Refused("version-unusable", f"{why}; the tag was not set", "see: forebay dataset show")
-    args = {"dataset": dataset, "tag": tag, "number": number, "reason": reason, "expect": _expected(expect)}
-    result = place.ask("ingest", "tag", args)
+        why = found["message"] or f"v{number} was not opened within {_CHECK_WITHIN_S:.0f} s"
+        raise Refused("version-unusable", f"{why}; the tag was not changed", "see: forebay dataset show")
+    args = {"dataset": dataset, "tag": tag, "number": number, "reason": reason, "check": found["check"]}
+    if force or expected:
+        result = place.ask("ingest", "move-tag", {**args, "force": force, "expect": expected})
+    else:
+        result = place.ask("ingest", "tag", args)
     if as_json:
         print_json(result)
-    else:
-        console().print(f"{escape(dataset)}@{escape(tag)} names v{number}")
+        return
+    before = f" (before: v{result['previous']})" if result["previous"] else ""
+    verb = "points at" if result["changed"] else "already points at"
+    console().print(f"{escape(result['dataset'])}@{escape(tag)} {verb} v{number}{before if result['changed'] else ''}")
 
 
 def untag(
     dataset: Annotated[str, typer.Argument(help="The dataset's name.")],
     tag: _TagName,
     *,
-    expect: _Expect = None,
+    expect: Annotated[
+        str | None, typer.Option(help="Only if the tag points at this version now, for example v3.")
+    ] = None,
     reason: _Reason = None,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a tag away. Without train-ready its version is not accepted any more, and jobs that wait for it are held."""
+    """Delete a tag. Without train-ready its version is not accepted any more, and jobs that wait for it are held."""
     args = {"dataset": dataset, "tag": tag, "reason": reason, "expect": _expected(expect)}
     result = find_place(project).ask("ingest", "untag", args)
     if as_json:
         print_json(result)
     else:
-        console().print(f"{escape(dataset)}@{escape(tag)} names nothing any more (it was v{result['number']})")
+        console().print(f"{escape(dataset)}@{escape(tag)} is deleted (it pointed at v{result['number']})")
 
 
 def _number(version: str) -> int:
@@ -185,7 +207,7 @@ def _number(version: str) -> int:
 
     number = version_number(version) or (int(version) if version.isdigit() else None)
     if number is None:
-        msg = f"{version!r} is no version; write for example v3"
+        msg = f"{version!r} is not a version; write for example v3"
         raise typer.BadParameter(msg)
     return number
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from forebay.runtime.terminal import Terminal, console, plain_table, print_document, print_json, print_line
 
 __all__ = [
-    "AsJson", "Project", "Terminal", "ago", "coloured", "console", "errors", "moment", "plain_table", "print_document",
+    "AsJson", "Project", "Terminal", "ago", "coloured", "console", "day", "errors", "moment", "plain_table", "print_document",
     "print_json", "print_line", "seconds", "size",
 ]  # fmt: skip
 
@@ -67,6 +67,13 @@ def moment(value: str | None) -> str:
     if not value:
         return "-"
     return datetime.fromisoformat(value).astimezone().strftime("%H:%M:%S")
+
+
+def day(value: str | None) -> str:
+    """A time stamp with its date, as local wall clock."""
+    if not value:
+        return "-"
+    return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def ago(value: str) -> str:

@@ -163,6 +163,8 @@ class DatasetTagged(EventBody):
     previous: int | None = None
     by: str
     reason: str | None = None
+    forced: bool | None = None
+    """True: it was moved without naming the version that it pointed at before; the reason says why."""
 
 
 class DatasetUntagged(EventBody):

@@ -27,6 +27,7 @@ def definition() -> Service:
         decide=decide,
         commands={
             "tag": tagging.tag,
+            "move-tag": tagging.move_tag,
             "untag": tagging.untag,
             "waive": waiving.waive,
             "register": registering.register,
@@ -38,6 +39,7 @@ def definition() -> Service:
             "dataset": questions.dataset,
             "upload": questions.upload,
             "episodes": questions.episodes,
+            "checked": questions.checked,
             "derivation": questions.derivation,
             "registration": registering.registration,
             "diff": questions.diff,

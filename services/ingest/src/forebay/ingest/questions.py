@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
-from forebay.ingest.domain.documents import Dataset, Derivation, Episode, Registration, Tag, Upload, Version, place
+from forebay.ingest.domain.documents import (
+    Check,
+    Dataset,
+    Derivation,
+    Episode,
+    Registration,
+    Tag,
+    Upload,
+    Version,
+    place,
+)
 from forebay.ingest.domain.membership import members
 from forebay.ingest.domain.registering import to_json
 from forebay.ingest.domain.tagging import find_dataset, of_project
@@ -34,7 +45,9 @@ def dataset(state: State, request: Request) -> dict[str, Any]:
     tags = state.find(Tag, "dataset_key", found.key)
     return {
         **_dataset_line(state, found),
-        "tagged": [{"tag": t.name, "number": t.number, "by": t.by, "reason": t.reason} for t in tags],
+        "tagged": [
+            {"tag": t.name, "number": t.number, "by": t.by, "reason": t.reason, "at": _time(t.at)} for t in tags
+        ],
         "versions": [_version(version) for version in state.find(Version, "dataset_key", found.key)],
         "uploads": [_upload(upload) for upload in state.find(Upload, "dataset_key", found.key)],
         "registrations": [to_json(one) for one in state.find(Registration, "dataset_key", found.key)],
@@ -60,6 +73,21 @@ def episodes(state: State, request: Request) -> dict[str, Any]:
         "episodes": [_episode(episode) for episode in page],
         "total": len(found),
         "next": page[-1].id if len(page) == limit else None,
+    }
+
+
+def checked(state: State, request: Request) -> dict[str, Any]:
+    """`{check}` -> what a check of a version found; `whole` is null while nobody has looked yet."""
+    found = state.get(Check, place(request.project, str(request.args.get("check", ""))))
+    if found is None:
+        return {"check": request.args.get("check"), "whole": None, "message": None, "at": None}
+    return {
+        "check": found.id,
+        "dataset": found.dataset,
+        "number": found.number,
+        "whole": found.whole,
+        "message": found.message,
+        "at": _time(found.at),
     }
 
 
@@ -124,6 +152,10 @@ def _task_counts(episodes: Iterable[Episode]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
 def _limit(request: Request) -> int:
     limit = request.args.get("limit", DEFAULT_LIMIT)
     return min(max(limit, 1), MAX_LIMIT) if isinstance(limit, int) else DEFAULT_LIMIT
@@ -148,6 +180,8 @@ def _dataset_line(state: State, found: Dataset) -> dict[str, Any]:
         "episodes": newest.episode_count if newest else 0,
         "frames": newest.frame_count if newest else 0,
         "bytes": newest.bytes if newest else 0,
+        "broken": newest.broken if newest else None,
+        "checked_at": _time(newest.checked_at) if newest else None,
         "busy": found.active,
         "queued": list(found.waiting),
     }
@@ -173,6 +207,7 @@ def _version(version: Version) -> dict[str, Any]:
         "withdrawn": list(version.withdrawn),
         "broken": version.broken,
         "checked": version.checked,
+        "checked_at": _time(version.checked_at),
         "removed": version.removed,
     }
 

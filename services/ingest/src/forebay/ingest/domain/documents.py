@@ -262,6 +262,8 @@ class Version(Document, frozen=True, kw_only=True):
     broken_reason: str | None = None
     checked: str | None = None
     """The last check of its files."""
+    checked_at: datetime | None = None
+    """When its files were looked at last: when it was committed, or by the last check (the log's clock)."""
     removed: str | None = None
     """Why its files were deleted; None: they are there."""
 
@@ -276,6 +278,25 @@ class Version(Document, frozen=True, kw_only=True):
 
 def version_key(project: str, dataset: str, number: int) -> str:
     return f"{project}/{dataset}/{number:09d}"
+
+
+class Check(Document, frozen=True, kw_only=True):
+    """The answer to one check of a version that a person asked for."""
+
+    kind: ClassVar[str] = "check"
+
+    project: str
+    id: str
+    dataset: str
+    number: int
+    whole: bool
+    message: str | None = None
+    """What is wrong, and with which file."""
+    at: datetime
+
+    @property
+    def key(self) -> str:
+        return place(self.project, self.id)
 
 
 class Derivation(Document, frozen=True, kw_only=True):
@@ -346,6 +367,8 @@ class Tag(Document, frozen=True, kw_only=True):
     number: int
     by: str = ""
     reason: str | None = None
+    at: datetime | None = None
+    """When the log stored it."""
 
     @property
     def key(self) -> str:
@@ -457,6 +480,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Recording,
     Dataset,
     Version,
+    Check,
     Derivation,
     Registration,
     Tag,

@@ -34,7 +34,7 @@ from forebay.ingest.domain.registering import fold_registration
 from forebay.ingest.domain.waiving import episode_returned, look_again, rule_waived
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 6
+FOLD_VERSION = 7
 MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 
@@ -79,7 +79,7 @@ def episode_id(project: str, dataset: str, upload: str, source_index: int) -> st
 def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
     """Change the documents that one event touches."""
     _of_uploads(fold, recorded.project, recorded.body)
-    fold_version(fold, recorded.project, recorded.body)
+    fold_version(fold, recorded.project, recorded.body, recorded.stored_at)
     fold_registration(fold, recorded.project, recorded.body)
     _of_models(fold, recorded.project, recorded.body)
     _of_jobs(fold, recorded.project, recorded.body)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec.structs import replace
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.v1 import datasets
 from forebay.ingest.domain.documents import (
+    Check,
     Dataset,
     Derivation,
     Lease,
@@ -24,31 +27,34 @@ from forebay.ingest.domain.pinning import pin_waiting
 from forebay.ingest.domain.resolve import TRAIN_READY
 from forebay.runtime.state import Fold
 
+CHECK_ID = "check-"
+"""Checks that a person asked for have ids of their own; those of a lease have the job's."""
 
-def fold_version(fold: Fold, project: str, body: EventBody) -> None:
-    """Change the documents that one event about versions touches."""
+
+def fold_version(fold: Fold, project: str, body: EventBody, now: datetime) -> None:
+    """Change the documents that one event about versions touches; `now` is when the log stored it."""
     match body:
         case datasets.DatasetVersionCommitted():
-            _committed(fold, project, body)
+            _committed(fold, project, body, now)
         case datasets.DatasetDerivationRequested():
             _requested(fold, project, body)
         case datasets.DatasetDerivationFailed():
             _failed(fold, project, body)
         case datasets.DatasetVersionChecked():
-            _checked(fold, project, body)
+            _checked(fold, project, body, now)
         case datasets.DatasetVersionRemoved():
             _removed(fold, project, body)
         case datasets.DatasetVersionPlaced():
             _placed(fold, project, body)
         case datasets.DatasetTagged():
-            _tagged(fold, project, body)
+            _tagged(fold, project, body, now)
         case datasets.DatasetUntagged():
             _untagged(fold, project, body)
         case _:
             pass
 
 
-def _committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted) -> None:
+def _committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted, now: datetime) -> None:
     if fold.get(Version, version_key(project, body.dataset, body.number)) is not None:
         return
     version = Version(
@@ -68,6 +74,7 @@ def _committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted)
         reason=body.parent_reason,
         filter=body.filter,
         checksums_uri=body.checksums.uri,
+        checked_at=now,
     )
     # one may have been withdrawn while the version was being written
     withdrawn = tuple(episode.id for episode in members(fold, version) if episode.withdrawn is not None)
@@ -136,7 +143,7 @@ def _failed(fold: Fold, project: str, body: datasets.DatasetDerivationFailed) ->
         start_next(fold, dataset)
 
 
-def _checked(fold: Fold, project: str, body: datasets.DatasetVersionChecked) -> None:
+def _checked(fold: Fold, project: str, body: datasets.DatasetVersionChecked, now: datetime) -> None:
     version = fold.get(Version, version_key(project, body.dataset, body.number))
     if version is None:
         return
@@ -144,10 +151,23 @@ def _checked(fold: Fold, project: str, body: datasets.DatasetVersionChecked) -> 
         replace(
             version,
             checked=body.check,
+            checked_at=now,
             broken=None if body.whole else (body.message or "its files are not what was committed"),
             broken_reason=None if body.whole or body.reason is None else body.reason.value,
         )
     )
+    if body.check.startswith(CHECK_ID):
+        fold.put(
+            Check(
+                project=project,
+                id=body.check,
+                dataset=body.dataset,
+                number=body.number,
+                whole=body.whole,
+                message=body.message,
+                at=now,
+            )
+        )
     lease = fold.get(Lease, place(project, body.check))
     if lease is not None and lease.state == "WAITING":
         use = use_of(project, body.dataset, body.number)
@@ -161,13 +181,21 @@ def _removed(fold: Fold, project: str, body: datasets.DatasetVersionRemoved) -> 
         fold.put(replace(version, removed=body.reason, accepted=False))
 
 
-def _tagged(fold: Fold, project: str, body: datasets.DatasetTagged) -> None:
+def _tagged(fold: Fold, project: str, body: datasets.DatasetTagged, now: datetime) -> None:
     version = fold.get(Version, version_key(project, body.dataset, body.number))
     if version is None:
         return
     fold.put(replace(version, accepted=True))
     fold.put(
-        Tag(project=project, dataset=body.dataset, name=body.tag, number=body.number, by=body.by, reason=body.reason)
+        Tag(
+            project=project,
+            dataset=body.dataset,
+            name=body.tag,
+            number=body.number,
+            by=body.by,
+            reason=body.reason,
+            at=now,
+        )
     )
     dataset = fold.get(Dataset, place(project, body.dataset))
     if dataset is not None and body.tag == TRAIN_READY and version.access_plan == "C":

@@ -15,6 +15,7 @@ from forebay.contracts.v1.episodes import EpisodeWithdrawn
 from forebay.ingest.domain.decide import CHECK
 from forebay.ingest.domain.documents import Dataset, Derivation, Episode, Lease, Model, Tag, Version, place, use_of
 from forebay.ingest.domain.episode_filter import Condition, FilterError, parse_filter
+from forebay.ingest.domain.fold_versions import CHECK_ID
 from forebay.ingest.domain.membership import holds, leave_out, members
 from forebay.ingest.domain.resolve import unusable
 from forebay.ingest.domain.tagging import find_dataset, find_version, reason_of
@@ -250,9 +251,9 @@ def withdraw(state: State, pending: Pending, request: Request) -> Outcome:  # no
 
 
 def check(state: State, pending: Pending, request: Request) -> Outcome:  # noqa: ARG001 the runtime's signature
-    """`{dataset}` -> the version's files are compared with what was committed; the question `dataset` has the answer."""
+    """`{dataset}` -> the version's files are compared with what was committed; the question `checked` has the answer."""
     dataset, version = selected(state, request)
-    id_ = "check-" + stable_id(request.project, request.id)[:24]
+    id_ = CHECK_ID + stable_id(request.project, request.id)[:24]
     payload = {"dataset": dataset.name, "number": version.number}
     work = Work(kind=CHECK, key=id_, project=request.project, payload=payload)
     return Outcome(result={"dataset": dataset.name, "number": version.number, "check": id_}, actions=(work,))

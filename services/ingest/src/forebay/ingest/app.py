@@ -34,16 +34,7 @@ def definition() -> Service:
             "place": placing.place_version,
             **version_commands.COMMANDS,
         },
-        questions={
-            "datasets": questions.datasets,
-            "dataset": questions.dataset,
-            "upload": questions.upload,
-            "episodes": questions.episodes,
-            "checked": questions.checked,
-            "derivation": questions.derivation,
-            "registration": registering.registration,
-            "diff": questions.diff,
-        },
+        questions=questions.QUESTIONS,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,11 +18,11 @@ from forebay.ingest.domain.documents import (
     place,
 )
 from forebay.ingest.domain.membership import members
-from forebay.ingest.domain.registering import to_json
+from forebay.ingest.domain.registering import registration, to_json
 from forebay.ingest.domain.tagging import find_dataset, of_project
 from forebay.ingest.domain.version_commands import selected
 from forebay.runtime.errors import Refused
-from forebay.runtime.machine import Request
+from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
 
 DEFAULT_LIMIT = 100
@@ -240,3 +240,15 @@ def _episode(found: Episode) -> dict[str, Any]:
         "rules": list(found.rules),
         "message": found.message,
     }
+
+
+QUESTIONS: Mapping[str, Question] = {
+    "datasets": datasets,
+    "dataset": dataset,
+    "upload": upload,
+    "episodes": episodes,
+    "checked": checked,
+    "derivation": derivation,
+    "registration": registration,
+    "diff": diff,
+}

@@ -25,6 +25,8 @@ class Limits:
     """LR-VIDEO-009: shortest standstill that is told, in seconds."""
     still_share: float = 0.25
     """LR-VIDEO-009: and its smallest share of the episode."""
+    repeated_share: float = 0.1
+    """LR-VIDEO-013: share of pictures that repeat the one before while the robot moves. A camera of 25 in rows at 30 per second repeats one in six, the cameras of good recordings at most one in thirty."""
     statistics_tolerance: float = 0.01
     """LR-META-007: difference of a statistic, as a share of the value's range."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -61,8 +61,11 @@ class EpisodePictures:
     """Grey levels between the first and the last picture of that stretch, in the cell that changes most."""
     still_steps: float = 0.0
     """Sum of the steps from picture to picture in it."""
+    brightness: float = 0.0
+    """Sum of the mean brightnesses of its pictures."""
     digest: str = ""
     """Equal for equal pictures in the same order; there once the file is done."""
+    _steps: list[npt.NDArray[np.float32]] = field(default_factory=list)
     _anchor: Cells | None = None
     _anchor_at: int = 0
     _anchor_steps: float = 0.0
@@ -85,6 +88,11 @@ class EpisodePictures:
         others = (self.first_step + self.later_steps - self.still_steps) / max(rest, 1)
         return self.still_steps / max(self.still_frames - 1, 1) <= _HANGING * others
 
+    @property
+    def steps(self) -> npt.NDArray[np.float64]:
+        """Grey levels from each picture to the next, in the cell that changes most."""
+        return np.concatenate([np.empty(0), *self._steps])[1:]
+
     def take(self, cells: Cells, levels: float) -> None:
         """The next pictures: cells of shape (pictures, rows, columns)."""
         if self.last is None or self.last.shape != cells.shape[1:]:
@@ -99,6 +107,8 @@ class EpisodePictures:
         steps = apart.max(axis=1)
         walked = self.first_step + self.later_steps + np.cumsum(steps, dtype=np.float64)
         self._take_steps(steps)
+        self._steps.append(steps)
+        self.brightness += float(cells.mean(axis=(1, 2), dtype=np.float64).sum())
         self.low = np.minimum(self.low, cells.min(axis=0)) if self.low is not None else None
         self.high = np.maximum(self.high, cells.max(axis=0)) if self.high is not None else None
         self._take_still(cells, _differ(apart, levels).tolist(), walked, levels)

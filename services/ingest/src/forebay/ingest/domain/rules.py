@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from forebay.ingest.domain.rule import Rule, Severity
 from forebay.ingest.domain.rules_content import (
+    CAMERA_RATE,
     CLAIM,
     DEAD_STATE,
     EPISODE_NUMBERS,
@@ -28,6 +29,7 @@ from forebay.ingest.domain.rules_content import (
 )
 
 __all__ = (
+    "CAMERA_RATE",
     "CLAIM",
     "DEAD_STATE",
     "EPISODE_NUMBERS",
@@ -50,7 +52,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "7"
+RULES_VERSION = "8"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 

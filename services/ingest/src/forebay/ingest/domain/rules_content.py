@@ -56,6 +56,14 @@ STOLEN_FRAME = Rule(
     why="A buffer that is not emptied between episodes, or a window that starts one frame early, pairs a foreign picture with an action.",
     fix="Empty the recorder's buffer between episodes; move from_timestamp when all windows are one frame early.",
 )
+CAMERA_RATE = Rule(
+    id="LR-VIDEO-013",
+    severity="warning",
+    title="camera as fast as its rows",
+    question="Does the camera give a new picture for every row while the robot moves?",
+    why="A camera slower than its rows, or one that hangs now and then, pairs old pictures with new states and actions.",
+    fix="Record at the rate that the camera really has, or set the camera to the rate of the rows; look at USB bandwidth and exposure time.",
+)
 PICTURE_SIZE = Rule(
     id="LR-VIDEO-012",
     severity="warning",

@@ -8,17 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.clock import Clock, FloatArray, IntArray, Places
-from forebay.ingest.domain.recording import ACTIONS, STATES, Episode, Feature
+from forebay.ingest.domain.motion import MOTION_FEATURES, Travel
+from forebay.ingest.domain.recording import ACTIONS, Episode, Feature
 from forebay.ingest.domain.stored_statistics import Moments
 
-MOTION_FEATURES = (*STATES, *ACTIONS)
-"""What says whether the robot moves, the better one first."""
-_MAX_SPANS = 4096
 _MISSING = " missing values"
 
 
@@ -137,8 +134,7 @@ class EpisodeScan:
     odd_indices: Places = field(default_factory=Places)
     tasks: dict[int, int] = field(default_factory=dict)
     features: dict[str, FeatureScan] = field(default_factory=dict)
-    travel: list[tuple[int, int, npt.NDArray[np.float32]]] = field(default_factory=list)
-    """How far each joint went in about a second of frames `[start, stop)`."""
+    travel: Travel = field(default_factory=Travel)
     digest: str = ""
     """Digest of the rows, put here by whoever feeds the scan."""
 
@@ -157,22 +153,15 @@ class EpisodeScan:
             self.tasks[int(task)] = self.tasks.get(int(task), 0) + int(count)
         for key, vector in block.vectors.items():
             self.features.setdefault(key, FeatureScan()).add(vector, self.rows)
-        self._travel(block, max(round(fps), 1))
+        self._travel(block, fps)
         self.files[block.file] = self.files.get(block.file, 0) + block.rows
         self.rows += block.rows
 
-    def _travel(self, block: RowBlock, second: int) -> None:
+    def _travel(self, block: RowBlock, fps: float) -> None:
         vector = next((block.vectors[key] for key in MOTION_FEATURES if key in block.vectors), None)
         if vector is None or vector.values is None or len(vector.values) % block.rows:
             return
-        table = vector.values.reshape(block.rows, -1)
-        for start in range(0, block.rows, second):
-            if len(self.travel) >= _MAX_SPANS:
-                return
-            piece = table[start : start + second + 1]
-            with np.errstate(invalid="ignore", over="ignore"):  # rows may hold NaN and infinity; other rules say so
-                moved = np.ptp(piece, axis=0).astype("f4")
-            self.travel.append((self.rows + start, self.rows + start + len(piece), moved))
+        self.travel.add(vector.values.reshape(block.rows, -1), self.rows, fps)
 
 
 def check_signals(episode: Episode, scan: EpisodeScan, features: tuple[Feature, ...]) -> list[Breach]:

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forebay.ingest.domain import names, pictures, rules, splits, stored_statistics
+from forebay.ingest.domain import camera_rate, names, pictures, rules, splits, stored_statistics
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.collection_request import CollectionRequest, check_request
 from forebay.ingest.domain.limits import Limits
+from forebay.ingest.domain.motion import Motion
 from forebay.ingest.domain.pictures import EpisodePictures
 from forebay.ingest.domain.recording import ACTIONS, STATES, Info
-from forebay.ingest.domain.signals import MOTION_FEATURES, EpisodeScan
+from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.domain.stored_statistics import EpisodeStatistics
 
-_MOVES = 0.02
-"""Share of a joint's range in the dataset that counts as moving."""
 _STATISTICS_FILES = "meta/stats.json"
 
 
@@ -50,14 +49,16 @@ def check(whole: Whole) -> list[Breach]:
     digests = splits.digests_of(whole.pictures)
     ranges = splits.ranges_of(whole.info)
     same = splits.same_recording(whole.scans, digests)
+    motion = Motion(whole.scans, {feature.key for feature in whole.info.row_features})
     found = [
         *names.check_names(whole.info),
         *names.check_task_texts(whole.tasks, whole.tasks_file),
         *_check_live_state(whole),
-        *_check_stuck_action(whole),
+        *_check_stuck_action(whole, motion),
         *splits.check_splits(ranges),
         *splits.check_repeated(whole.scans, digests, ranges),
-        *pictures.check_frozen(whole.pictures, fps, Motion(whole).moves, whole.limits),
+        *pictures.check_frozen(whole.pictures, fps, motion.moves, whole.limits),
+        *camera_rate.check_rates(whole.pictures, fps, motion, whole.limits),
         *pictures.check_same_pictures(whole.pictures, same, whole.limits),
         *pictures.check_same_cameras(whole.pictures, whole.limits),
         *pictures.check_stolen(whole.pictures),
@@ -115,13 +116,12 @@ def _check_live_state(whole: Whole) -> list[Breach]:
     ]
 
 
-def _check_stuck_action(whole: Whole) -> list[Breach]:
+def _check_stuck_action(whole: Whole, motion: Motion) -> list[Breach]:
     """Episodes in which the whole action keeps one value, unlike in others, while the robot moves as in others."""
     keys = [feature.key for feature in whole.info.row_features]
     action = next((key for key in ACTIONS if key in keys), None)
     if action is None or not any(key in keys for key in STATES):
         return []
-    moves = Motion(whole).moves
     still: list[int] = []
     moving = 0
     for episode, scan in whole.scans.items():
@@ -129,7 +129,7 @@ def _check_stuck_action(whole: Whole) -> list[Breach]:
         if span is None or len(span) < 2 or scan.rows < whole.limits.frozen_min_frames:
             continue
         moving += bool(np.any(span > 0))
-        if not np.any(span) and not scan.features[action].all_zero and moves(episode, 0, scan.rows):
+        if not np.any(span) and not scan.features[action].all_zero and motion.moves(episode, 0, scan.rows):
             still.append(episode)
     if not still or not moving:
         return []
@@ -165,31 +165,6 @@ def _check_episode_statistics(whole: Whole) -> list[Breach]:
 
         found += stored_statistics.check_episodes(feature, stored, rows_of, whole.episode_file, whole.limits)
     return found
-
-
-class Motion:
-    """Whether the robot moves, by the rows of the first of `MOTION_FEATURES` that the dataset has."""
-
-    def __init__(self, whole: Whole) -> None:
-        self._scans = whole.scans
-        keys = {feature.key for feature in whole.info.row_features}
-        self._key = next((key for key in MOTION_FEATURES if key in keys), None)
-        parts = [scan.features[self._key] for scan in whole.scans.values() if self._key in scan.features]
-        rows = stored_statistics.summarise((part.moments, part.low, part.high) for part in parts)
-        self._least = None if rows is None else np.maximum((rows.high - rows.low) * _MOVES, 1e-9)
-
-    def moves(self, episode: int, start: int, stop: int) -> bool | None:
-        """Between two frames; None when it cannot be said."""
-        scan = self._scans.get(episode)
-        if scan is None or self._least is None or self._key is None or self._key not in scan.features:
-            return None
-        seen = scan.features[self._key]
-        if seen.low is None or seen.high is None or len(seen.low) != len(self._least):
-            return None
-        if start == 0 and stop >= scan.rows:
-            return bool(np.any(seen.high - seen.low > self._least))
-        inside = [span for first, last, span in scan.travel if first >= start and last <= stop]
-        return any(bool(np.any(span > self._least)) for span in inside) if inside else None
 
 
 def check_stray(videos: Iterable[str], used: Iterable[str], aside: Iterable[str]) -> list[Breach]:

@@ -48,11 +48,11 @@ def ray(deployment: str, **more: Any) -> Json:
             Cause.CRASH,
             Reason.PROCESS_FAILED,
         ),
-        (made("PyTorchJob", spec={"runPolicy": {"suspend": True}}), Cause.QUEUE_MISCONFIG, Reason.NOT_MANAGED),
+        (made("PyTorchJob", spec={"runPolicy": {"suspend": True}}), Cause.OTHER, Reason.SUSPENDED),
         (
             made("Deployment", conditions=[said("Available", "False", "MinimumReplicasUnavailable"), said("ReplicaFailure", "True", "FailedCreate", 'pods "x" is forbidden: exceeded quota: q')]),
             Cause.QUOTA,
-            Reason.QUOTA_EXCEEDED,
+            Reason.NAMESPACE_QUOTA,
         ),
         (made("Deployment", conditions=[said("Progressing", "False", "ProgressDeadlineExceeded", "it has timed out progressing.")]), Cause.TIMEOUT, Reason.TIMED_OUT),
     ],

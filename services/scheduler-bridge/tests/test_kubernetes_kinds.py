@@ -99,8 +99,8 @@ KINDS = (
         ),
     ),
     Kind(
-        "devices that a claim got and the node cannot prepare are GPUs that the pod does not have",
-        Cause.GPU_SHORTAGE,
+        "devices that a claim got and the node cannot prepare are there: the node's driver is not, which is no shortage",
+        Cause.CONFIG,
         (
             (
                 "event",

@@ -68,7 +68,7 @@ def test_a_program_that_lost_its_mount_is_explained_by_the_end_of_the_mount_pod(
     fallen = pod(node="gpu-1", phase="Failed", claims=("data",), **ended(1, text=GONE))
     found = judged(job(conditions=[FAILED]), fallen, BOUND, mount_pod(ready=True, last="OOMKilled"))
     assert (found.cause, found.reason) == (Cause.VOLUME_MOUNT, Reason.MOUNT_LOST)
-    assert "ended and was started again" in found.sentence
+    assert "and was started again" in found.sentence
     assert "recreate the pod" in found.next_action
     assert len(found.evidence) == 3  # what the program said, how the mount pod ended, and that the job failed
 

@@ -152,6 +152,16 @@ class Reason(StrEnum):
     TIMED_OUT = "TimedOut"
     STARTING = "Starting"
     CONTRADICTORY = "Contradictory"
+    NAMESPACE_QUOTA = "NamespaceQuotaExceeded"
+    CLOUD_QUOTA = "CloudQuotaExceeded"
+    CLOUD_CAPACITY = "CloudCapacity"
+    DEVICE_FAILED = "DeviceFailed"
+    DEVICE_DRIVER_MISSING = "DeviceDriverMissing"
+    HELPER_FAILED = "HelperFailed"
+    HELPER_STILL_RUNS = "HelperStillRuns"
+    DEACTIVATED = "Deactivated"
+    SUSPENDED = "Suspended"
+    BEING_DELETED = "BeingDeleted"
     UNKNOWN = "Unknown"
 
 
@@ -271,6 +281,16 @@ SENTENCES: dict[Reason, str] = {
     Reason.CRASH_LOOP: "The container ends soon after each start.",
     Reason.TIMED_OUT: "A time limit has passed.",
     Reason.STARTING: "The container is being set up.",
+    Reason.NAMESPACE_QUOTA: "A ResourceQuota of the namespace leaves no room.",
+    Reason.CLOUD_QUOTA: "The cloud account's own quota is used up.",
+    Reason.CLOUD_CAPACITY: "The cloud cannot add a node at present.",
+    Reason.DEVICE_FAILED: "A device of the node is broken.",
+    Reason.DEVICE_DRIVER_MISSING: "The driver of the devices is not registered on the node.",
+    Reason.HELPER_FAILED: "A container beside the training ended with an error; the training itself did not.",
+    Reason.HELPER_STILL_RUNS: "The training ended; a container beside it keeps the pod from ending.",
+    Reason.DEACTIVATED: "It was taken out of the queue and does not come back by itself.",
+    Reason.SUSPENDED: "It is suspended, and no queue holds it.",
+    Reason.BEING_DELETED: "It is being deleted, and something holds it until then.",
     Reason.CONTRADICTORY: "The objects say things that cannot all be true.",
     Reason.UNKNOWN: "Not known; the raw facts are on record.",
 }

@@ -21,6 +21,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
 )
 
 _REQUIRED = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+_HOST = "kubernetes.io/hostname"
 _WHOLE = re.compile(r"[+-]?\d{1,19}")
 
 
@@ -75,6 +76,30 @@ def allowed(pod: Object, nodes: Iterable[Object]) -> list[Object]:
     ]
 
 
+def meets(terms: Iterable[Object], node: Object) -> bool:
+    """Whether a node meets one of the terms of a node selector, as a volume's node affinity has it."""
+    return any(demands and all(one.holds(node) for one in demands) for demands in map(_demands, terms))
+
+
+def demanded(terms: Iterable[Object]) -> str:
+    """What the terms of a node selector demand, as a person would write it."""
+    return " or ".join(" and ".join(map(str, _demands(term))) for term in terms)
+
+
+def hosts_of(pod: Object) -> frozenset[str]:
+    """The hosts that a pod's selector or required affinity names; empty when it does not choose by host."""
+    by_selector = {one.values[0] for one in _selector(pod) if one.key == _HOST}
+    if by_selector:
+        return frozenset(by_selector)
+    named = [_host_of(term) for term in _terms(pod)]
+    return frozenset().union(*named) if named and all(named) else frozenset()
+
+
+def _host_of(term: list[Demand]) -> frozenset[str]:
+    chosen = [set(one.values) for one in term if one.operator == "In" and (one.key == _HOST or one.of_field)]
+    return frozenset(set.intersection(*chosen)) if chosen else frozenset()
+
+
 def unmet(pod: Object, nodes: Iterable[Object]) -> str:
     """What the pod demands and no node has; where each has something of it, all that it demands together."""
     known = list(nodes)
@@ -92,12 +117,13 @@ def _selector(pod: Object) -> Iterator[Demand]:
 
 def _terms(pod: Object) -> list[list[Demand]]:
     """The terms of the required affinity; an empty one stays, and nothing meets it."""
+    return [_demands(term) for term in items_at(part(pod, *_REQUIRED), "nodeSelectorTerms")]
+
+
+def _demands(term: Object) -> list[Demand]:
     return [
-        [
-            *(_demand(one) for one in items_at(term, "matchExpressions")),
-            *(_demand(one, of_field=True) for one in items_at(term, "matchFields")),
-        ]
-        for term in items_at(part(pod, *_REQUIRED), "nodeSelectorTerms")
+        *(_demand(one) for one in items_at(term, "matchExpressions")),
+        *(_demand(one, of_field=True) for one in items_at(term, "matchFields")),
     ]
 
 

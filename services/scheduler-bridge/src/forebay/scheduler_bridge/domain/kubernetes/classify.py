@@ -150,6 +150,77 @@ def _too_large(text: Text, rule: str) -> Finding | None:
     )
 
 
+_STATED = re.compile(r"(?P<type>[A-Za-z]\w*)=(?:False|false)\b")
+_TROUBLE_WHEN_TRUE = frozenset(
+    [
+        *("Evicted", "Preempted", "Failed", "FailureTarget", "DisruptionTarget", "Finished", "Suspended", "Stalled"),
+        *(
+            "MemoryPressure",
+            "DiskPressure",
+            "PIDPressure",
+            "NetworkUnavailable",
+            "ReplicaFailure",
+            "DeactivationTarget",
+        ),
+    ]
+)
+
+
+def _over(text: Text, rule: str) -> Finding | None:
+    """A condition that tells of trouble only while it is True, and is not: what its text tells is past."""
+    stated = _STATED.search(text.message.object)
+    past = (
+        text.flat.startswith("Previously:")
+        and text.message.where == "condition"
+        and "reset to pending" not in text.flat.lower()
+    )
+    if not past and (stated is None or stated.group("type") not in _TROUBLE_WHEN_TRUE):
+        return None
+    what = stated.group("type") if stated is not None else "the condition"
+    said = f": {text.flat.removeprefix('Previously:').strip()}" if text.flat else ""
+    return finding(
+        Cause.OTHER,
+        f"{what} is over{said}",
+        rule,
+        next_action="nothing: look at the conditions that hold",
+        weight=94,
+    )
+
+
+_NOT_FOUND = re.compile(
+    r"\b(?P<kind>[a-z]{3,40})(?P<group>(?:\.[a-z0-9\-]+)*) \"(?P<name>[^\"]{1,253})\" (?:not found|does(?: not|n't) exist)",
+    re.IGNORECASE,
+)
+"""As the API server says it of every kind of object: `resourceclaims.resource.k8s.io "x" not found`."""
+_GONE_BY_ITSELF = frozenset({"pod", "pods", "volume", "job", "jobs", "event", "events"})
+
+
+def _object_missing(text: Text, rule: str) -> Finding | None:
+    match = _NOT_FOUND.search(text.flat)
+    if match is None or match.group("kind").lower() in _GONE_BY_ITSELF:
+        return None
+    name = f'{match.group("kind")}{match.group("group")} "{match.group("name")}"'
+    if match.group("kind").lower() in {"node", "nodes"}:
+        return finding(
+            Cause.NODE_LOST,
+            f"the node {match.group('name')} does not exist any more",
+            rule,
+            where=match.group("name"),
+            weight=20,
+        )
+    return finding(
+        Cause.CONFIG,
+        f"it names {name}, which does not exist",
+        rule,
+        reason=Reason.CONFIG_MISSING,
+        next_action=f"create {name}, or correct its name in the job",
+        need=name,
+        weight=20,
+    )
+
+
+OVER_RULES = (MessageRule("condition-over", 1, _over),)
+MISSING_RULES = (MessageRule("object-missing", 1, _object_missing),)
 HISTOGRAM_RULES = (MessageRule("scheduler-histogram", 3, _scheduler),)
 BARE_RULES = (
     MessageRule("larger-than-any-node", 1, _too_large),
@@ -158,7 +229,9 @@ BARE_RULES = (
 )
 
 RULES: tuple[MessageRule, ...] = (
+    *OVER_RULES,
     *WRAPPER_RULES,
+    *CLOUD_RULES,
     *SCALE_RULES,
     *HISTOGRAM_RULES,
     *API_RULES,
@@ -172,7 +245,7 @@ RULES: tuple[MessageRule, ...] = (
     *GANG_RULES,
     *BARE_RULES,
     *CONFIG_RULES,
-    *CLOUD_RULES,
+    *MISSING_RULES,
     *CONTAINER_RULES,
     *EXIT_RULES,
 )
@@ -197,6 +270,7 @@ _ABOUT_A_PROCESS = tuple(
 )
 """What a process says before it ends are its own words: a `permission denied` there is its own affair."""
 _OF_QUEUES = frozenset(rule.name for rule in QUEUE_RULES)
+_OF_API = frozenset(rule.name for rule in API_RULES)
 
 
 def _in_its_own_words(message: Message, text: Text) -> bool:
@@ -209,7 +283,7 @@ def classify(message: Message) -> Finding:
     text = flatten(message)
     of_kubelet = text.token in _OF_KUBELET
     for rule in _ABOUT_A_PROCESS if _in_its_own_words(message, text) else RULES:
-        if of_kubelet and rule.name in _OF_QUEUES:
+        if (of_kubelet and rule.name in _OF_QUEUES) or (text.token in _MOUNTS and rule.name in _OF_API):
             continue
         found = rule.judge(text, rule.id)
         if found is not None:

@@ -129,7 +129,18 @@ def by_code(code: int, text: Text, rule: str) -> Finding | None:
         cause, says, action = _SIGNALS[code]
         layer = Layer.PROCESS
         return finding(cause, f"{says}; exit code {code}", rule, layer=layer, next_action=action, weight=40)
-    return finding(Cause.CRASH, f"the process ended with exit code {code}", rule, weight=45)
+    return finding(Cause.CRASH, f"the process ended with exit code {code}{_last_words(text)}", rule, weight=45)
+
+
+_LONGEST_WORDS = 200
+
+
+def _last_words(text: Text) -> str:
+    """The last line that a process wrote before it ended, which is where an exception stands."""
+    lines = [line.strip() for line in text.message.text.splitlines() if line.strip()]
+    if not lines or text.message.where != "containerStatus":
+        return ""
+    return f": {lines[-1][:_LONGEST_WORDS]}"
 
 
 WRAPPER_RULES: tuple[MessageRule, ...] = (

@@ -47,6 +47,9 @@ class Said:
     component: str
     at: datetime | None
     first: datetime | None
+    field: str = ""
+    """The container that it is about: `spec.containers{trainer}`."""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,10 @@ class Facts:
             (one for one in self.objects.get(kind, ()) if name_of(one) == name and _same(namespace_of(one), namespace)),
             None,
         )
+
+    def by_uid(self, uid: str) -> Object | None:
+        """The object of that uid, of whatever kind."""
+        return next((one for found in self.objects.values() for one in found if uid_of(one) == uid), None)
 
     def about(self, subject: Object) -> tuple[Said, ...]:
         """Events about an object, oldest first. A uid that differs is an earlier object of the same name."""
@@ -268,6 +275,12 @@ def _shape(found: Object) -> str:
     return ""
 
 
+def _times(found: Object) -> int:
+    """How often it was said."""
+    times = found.get("count") or part(found, "series", "count") or found.get("deprecatedCount")
+    return times if isinstance(times, int) and times > 0 else 1
+
+
 def _event(found: Object) -> Said:
     about = found.get("involvedObject") or found.get("regarding") or {}
     last = (
@@ -295,4 +308,6 @@ def _event(found: Object) -> Said:
         or text_at(found, "reportingController"),
         at=moment(last),
         first=moment(first),
+        field=text_at(about, "fieldPath"),
+        count=_times(found),
     )

@@ -87,19 +87,9 @@ _COUNTED = re.compile(r"(\d{1,6}) (.+)", re.DOTALL)
 _BEHIND = re.compile(r"([A-Za-z][^(),]*?)\s*\((\d{1,6})\)")
 _POST_FILTER = re.compile(r"\.\s+([A-Za-z][^.]*)$")
 
-_TAINT = re.compile(r"taints?(?:\(s\))?\s*\{\s*([^:}=,\s]+)", re.IGNORECASE)
-_LOST_TAINTS = re.compile(
-    r"node\.kubernetes\.io/(?:unreachable|not-ready|notready|out-of-service|network-unavailable|unregistered)"
-    r"|node\.alpha\.kubernetes\.io/(?:unreachable|notready)|agent-not-ready|node\.cloudprovider\.kubernetes\.io/(?:uninitialized|shutdown)"
-    r"|karpenter\.sh/unregistered|startup-taint|not-ready",
-    re.IGNORECASE,
-)
-_LEAVING = re.compile(
-    r"ToBeDeletedByClusterAutoscaler|DeletionCandidateOfClusterAutoscaler|karpenter\.sh/disrupt", re.IGNORECASE
-)
-_CONTROL = re.compile(
-    r"node-role\.kubernetes\.io/(?:master|control-?plane|etcd|infra)|CriticalAddonsOnly", re.IGNORECASE
-)
+_TAINTS = re.compile(r"taints?(?:\(s\))?\s*(\{[^{}]*\})", re.IGNORECASE)
+_KEY = re.compile(r"[{,]\s*(?:key:)?\s*([\w.\-/]+)")
+"""`{key: value}`, `{key=value:Effect}`, `{key value Effect <nil>}`, and several of them in one pair of braces."""
 
 _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -124,8 +114,15 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
             ),
         ),
         (
+            Kind.GANG,
+            r"(?:pod ?group|\bgang\b).*(?:not ready|waiting|minmember|minimum)",
+        ),
+        (
             Kind.LOST,
-            r"(?<!group )(?<!gang )(?:were|was|is) (?:not ready|unreachable|out of service)|node unregistered|NodeNotReady|network unavailable|not reachable",
+            (
+                r"nodes?(?:\(s\))? (?:were|was|is|are) (?:not ready|unreachable|not reachable|out of service)"
+                r"|^(?:were|was|is) (?:not ready|unreachable|out of service)|node unregistered|NodeNotReady|network unavailable|not reachable"
+            ),
         ),
         (Kind.DISK_PRESSURE, r"disk ?pressure|out of disk"),
         (Kind.MEMORY_PRESSURE, r"(?:memory|pid) ?pressure"),
@@ -245,18 +242,41 @@ def classify_reason(text: str, count: int | None) -> Counted:
     return Counted(count, text, Kind.GPU if _GPU_WORDS.search(bare) else Kind.UNKNOWN)
 
 
-_TAINT_KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    (Kind.LOST, _LOST_TAINTS),
-    (Kind.DISK_PRESSURE, re.compile(r"kubernetes\.io/disk-pressure")),
-    (Kind.MEMORY_PRESSURE, re.compile(r"kubernetes\.io/(?:memory|pid)-pressure")),
-    (Kind.CORDONED, re.compile(r"node\.kubernetes\.io/unschedulable")),
-    (Kind.LEAVING, _LEAVING),
-    (Kind.CONTROL_PLANE, _CONTROL),
-)
+_TAINT_KINDS: dict[Kind, re.Pattern[str]] = {
+    kind: re.compile(keys, re.IGNORECASE)
+    for kind, keys in (
+        (
+            Kind.LOST,
+            (
+                r"node(?:\.alpha)?\.kubernetes\.io/(?:unreachable|not-?ready|out-of-service|network-unavailable|unregistered)"
+                r"|node\.cloudprovider\.kubernetes\.io/(?:uninitialized|shutdown)|karpenter\.sh/unregistered"
+            ),
+        ),
+        (Kind.DISK_PRESSURE, r"node\.kubernetes\.io/disk-pressure"),
+        (Kind.MEMORY_PRESSURE, r"node\.kubernetes\.io/(?:memory|pid)-pressure"),
+        (Kind.CORDONED, r"node\.kubernetes\.io/unschedulable"),
+        (
+            Kind.LEAVING,
+            r"ToBeDeletedByClusterAutoscaler|DeletionCandidateOfClusterAutoscaler|karpenter\.sh/disrupt(?:ion|ed)",
+        ),
+        (Kind.CONTROL_PLANE, r"node-role\.kubernetes\.io/(?:master|control-?plane|etcd|infra)|CriticalAddonsOnly"),
+    )
+}
+"""The keys that Kubernetes and its autoscalers own. Any other key is its owner's word, whatever it is called."""
+
+
+def kind_of_taint(key: str) -> Kind:
+    """Some taints are conditions of a node, not a wish of its owner; only the whole key tells."""
+    return next((kind for kind, keys in _TAINT_KINDS.items() if keys.fullmatch(key)), Kind.TAINT)
 
 
 def _taint(text: str, count: int | None) -> Counted:
-    """Some taints are conditions of a node, not a wish of its owner."""
-    key = _TAINT.search(text)
-    kind = next((kind for kind, pattern in _TAINT_KINDS if pattern.search(text)), Kind.TAINT)
-    return Counted(count, text, kind, key.group(1) if key else "")
+    named = _TAINTS.search(text)
+    keys = _KEY.findall(named.group(1)) if named else []
+    if not keys:
+        keys = [
+            word for word in re.findall(r"[\w.\-]+/[\w.\-]+|\w{16,}", text) if kind_of_taint(word) is not Kind.TAINT
+        ]
+    kinds = {kind_of_taint(key) for key in keys}
+    kind = Kind.TAINT if Kind.TAINT in kinds else next((one for one in _TAINT_KINDS if one in kinds), Kind.TAINT)
+    return Counted(count, text, kind, keys[0] if keys else "")

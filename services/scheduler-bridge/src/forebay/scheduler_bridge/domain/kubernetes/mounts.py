@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes import deletion
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Facts,
     Object,
@@ -138,6 +139,9 @@ def unbound_claim(facts: Facts, pod: Object) -> Seen | None:
     for _, name, claim in claims(facts, pod):
         if claim is None:
             continue
+        going = deletion.claim(facts, claim)
+        if going is not None:
+            return going
         phase = text_at(claim, "status", "phase")
         if phase == "Lost":
             said = f"the claim {name} has lost its volume"
@@ -146,13 +150,13 @@ def unbound_claim(facts: Facts, pod: Object) -> Seen | None:
                 finding=lost,
                 evidence=(Message(where="condition", reason="ClaimLost", text=said, object=f"PVC {name}"),),
             )
-        if phase in {"Bound", ""} and not text_at(claim, "metadata", "deletionTimestamp"):
+        if phase in {"Bound", ""}:
             continue
         for event in reversed(facts.about(claim)):
             seen = read_event(event)
             if seen.finding.cause is Cause.VOLUME_UNBOUND:
                 return seen.but(sentence=f"the claim {name} is not bound: {event.message}", need=name, weight=24)
-        said = f"the claim {name} is {phase or 'being deleted'}"
+        said = f"the claim {name} is {phase}"
         return Seen(
             finding=finding(Cause.VOLUME_UNBOUND, said, "claim-unbound-object@1", need=name, weight=46),
             since=moment(text_at(claim, "metadata", "creationTimestamp")),

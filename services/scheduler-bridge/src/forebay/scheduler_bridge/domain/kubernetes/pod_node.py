@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes.deletion import foreign
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Facts,
     Object,
@@ -79,8 +80,12 @@ def _being_stopped(pod: Object, since: datetime, *, gone: bool) -> Seen:
         action = f"make sure that {node} is off, then delete the pod by force"
         cause, code, weight = Cause.NODE_LOST, Reason.OLD_POD_NOT_CONFIRMED_DEAD, 13
     else:
+        held = ", ".join(foreign(pod))
         said = f"pod {name} was told to stop at {since:%H:%M:%S} and has not ended yet"
         action = f"{LATER} within the pod's grace period; if it stays, look at its node and its finalizers"
+        if held:
+            said += f"; the finalizer {held} holds it"
+            action = f"see why the owner of {held} does not take its finalizer away"
         cause, code, weight = Cause.OTHER, Reason.POD_DELETED, 65
     told = finding(cause, said, "pod-stopping@1", reason=code, layer=Layer.NODE, next_action=action, weight=weight)
     return Seen(finding=told, since=since)

@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes import autoscaler, containers, depends, injected, pinned
 from forebay.scheduler_bridge.domain.kubernetes.affinity import allowed, unmet
 from forebay.scheduler_bridge.domain.kubernetes.asking import requests
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Facts,
     Object,
+    Said,
     condition,
-    is_true,
     items_at,
-    moment,
     name_of,
+    namespace_of,
     part,
     text_at,
 )
@@ -36,7 +37,7 @@ from forebay.scheduler_bridge.domain.kubernetes.placement import room, scarce
 from forebay.scheduler_bridge.domain.kubernetes.pod_node import ended_at, on_its_node
 from forebay.scheduler_bridge.domain.kubernetes.quantities import is_accelerator, show
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import OTHERS, dominant
-from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_ended, read_event
+from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_event
 from forebay.scheduler_bridge.domain.kubernetes.subjects import is_mount_pod
 from forebay.scheduler_bridge.domain.kubernetes.taints import named
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause, Message, finding
@@ -62,7 +63,6 @@ _SILENT = frozenset(
 )
 _PAST_MOUNT = frozenset({"Pulling", "Pulled", "Created", "Started"})
 _OF_MOUNT = frozenset({Cause.VOLUME_MOUNT, Cause.VOLUME_ATTACH})
-_SETTING_UP = frozenset({"ContainerCreating", "PodInitializing"})
 _PROBE = re.compile(r"(?:failed )?(?:liveness|startup) probe", re.IGNORECASE)
 """A probe that ends containers, unlike the one that only says ready."""
 
@@ -87,7 +87,8 @@ def best(facts: Facts, pod: Object, now: datetime) -> Seen | None:
     first = min(found, key=lambda seen: seen.finding.weight)
     node, phase = text_at(pod, "spec", "nodeName"), text_at(pod, "status", "phase")
     held = [f"{show(value)} {name}" for name, value in requests(pod).items() if is_accelerator(name)]
-    if node and phase == "Pending" and held and not is_mount_pod(pod):
+    trains = any(one.trains and one.runs for one in containers.containers_of(pod))
+    if node and phase == "Pending" and held and not trains and not is_mount_pod(pod):
         return first.but(sentence=f"{first.finding.sentence}; meanwhile the pod holds {', '.join(held)} on {node}")
     return first
 
@@ -97,17 +98,44 @@ def look_at(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
     if ended_well(pod):
         return
     node = text_at(pod, "spec", "nodeName")
-    found = [*_ended(pod), *on_its_node(facts, pod, now)]
+    found = [*_ended(pod), *on_its_node(facts, pod, now), *depends.look_at(facts, pod)]
     if runs(pod) and not found:
         found += _broken_under_it(facts, pod, now)
     else:
-        found += [*_containers(pod), *_said(facts, pod)]
+        found += [*containers.look_at(pod, injected.of_pod(facts, pod)), *_said(facts, pod)]
         if not node and text_at(pod, "status", "phase") in {"Pending", "Failed", ""}:
             found += _place(facts, pod)
         elif not runs(pod):
             found += _mounts(facts, pod, found, now)
     for seen in found:
-        yield seen.but(where=node) if node and seen.finding.where is None else seen
+        placed = seen.but(where=node) if node and seen.finding.where is None else seen
+        yield _with_pull_secret(facts, pod, placed) if seen.finding.cause is Cause.IMAGE else placed
+
+
+_UNREADABLE = re.compile(r"unable to retrieve some image pull secrets \((?P<names>[^)]+)\)", re.IGNORECASE)
+
+
+def _with_pull_secret(facts: Facts, pod: Object, seen: Seen) -> Seen:
+    """The secret with which the image would be pulled, when the registry refuses."""
+    if seen.finding.reason is not Reason.IMAGE_UNAUTHORIZED:
+        return seen
+    namespace = namespace_of(pod)
+    missing = next(
+        (match for event in reversed(facts.about(pod)) if (match := _UNREADABLE.search(event.message)) is not None),
+        None,
+    )
+    if missing is not None:
+        names = missing.group("names")
+        said = f"the pull secret {names} is missing in the namespace {namespace} or cannot be read there, so the registry refuses the image"
+        return seen.but(
+            sentence=said,
+            need=names,
+            next_action=f"create the secret {names} in the namespace {namespace}, or correct its name in the job",
+            weight=min(seen.finding.weight, 14),
+        )
+    used = [text_at(one, "name") for one in items_at(pod, "spec", "imagePullSecrets")]
+    told = f"; it was asked with the pull secret {', '.join(used)}" if used else "; the pod names no pull secret"
+    return seen.but(sentence=f"{seen.finding.sentence}{told}")
 
 
 def _ended(pod: Object) -> Iterator[Seen]:
@@ -120,75 +148,6 @@ def _ended(pod: Object) -> Iterator[Seen]:
     if target is not None and target.get("status") in ("True", True):
         seen = read_condition(target, "Pod")
         yield seen.but(weight=min(seen.finding.weight, 14))
-
-
-def _containers(pod: Object) -> Iterator[Seen]:
-    for init, status in _statuses(pod):
-        name = text_at(status, "name")
-        waiting, terminated = part(status, "state", "waiting"), part(status, "state", "terminated")
-        last = part(status, "lastState", "terminated")
-        if waiting is not None:
-            looped = text_at(waiting, "reason") in {"CrashLoopBackOff", "RunContainerError", "CreateContainerError"}
-            if looped and last is not None:
-                ending = _terminated(last, name, init=init)
-                yield ending.but(weight=29 if ending.finding.reason is not Reason.PROCESS_KILLED else 61)
-            message = Message(
-                where="containerStatus",
-                reason=text_at(waiting, "reason"),
-                text=text_at(waiting, "message"),
-                object=f"container {name}",
-            )
-            seen = read(message, _created(pod))
-            setting_up = message.reason in _SETTING_UP and not message.text
-            said = (
-                f"container {name} is being set up, and nothing says what it waits for"
-                if setting_up
-                else seen.finding.sentence
-            )
-            yield seen.but(
-                sentence=said,
-                layer=Layer.PREFLIGHT if init and seen.finding.cause is Cause.CRASH else seen.finding.layer,
-            )
-        elif terminated is not None and terminated.get("exitCode") not in (0, None):
-            yield _terminated(terminated, name, init=init)
-        elif init and part(status, "state", "running") is not None:
-            yield Seen(
-                finding=finding(
-                    Cause.OTHER,
-                    f"init container {name} is running",
-                    "init-running@1",
-                    reason=Reason.PREFLIGHT_RUNNING,
-                    layer=Layer.PREFLIGHT,
-                    next_action=LATER,
-                    weight=70,
-                ),
-                since=moment(part(status, "state", "running", "startedAt")),
-            )
-
-
-def _statuses(pod: Object) -> Iterator[tuple[bool, Object]]:
-    """(init, status); sidecars among the init containers are no init."""
-    sidecars = {
-        text_at(one, "name")
-        for one in items_at(pod, "spec", "initContainers")
-        if text_at(one, "restartPolicy") == "Always"
-    }
-    for status in items_at(pod, "status", "initContainerStatuses"):
-        sidecar = text_at(status, "name") in sidecars
-        if not sidecar or text_at(status, "state", "waiting", "reason") not in {*_SETTING_UP, ""}:
-            yield not sidecar, status
-    for status in items_at(pod, "status", "containerStatuses"):
-        yield False, status
-
-
-def _terminated(state: Object, name: str, *, init: bool) -> Seen:
-    seen, code = read_ended(state, f"container {name}"), state.get("exitCode")
-    (message,) = seen.evidence
-    said = f"{'init container' if init else 'container'} {name}: {seen.finding.sentence}"
-    layer = Layer.PREFLIGHT if init and seen.finding.layer is Layer.PROCESS else seen.finding.layer
-    if seen.finding.cause is Cause.OTHER and message.reason == "Error" and message.text and code not in (137, 143, 0):
-        return seen.but(sentence=said, layer=layer, cause=Cause.CRASH, reason=Reason.PROCESS_FAILED)
-    return seen.but(sentence=said, layer=layer)
 
 
 _ECHO = re.compile(r"Error: [A-Z]\w+")
@@ -214,7 +173,28 @@ def _said(facts: Facts, pod: Object) -> Iterator[Seen]:
         seen = read_event(event)
         if seen.finding.cause in _OF_MOUNT and moved_on is not None and event.at is not None and event.at < moved_on:
             continue
-        yield claim_of(facts, pod, seen) if seen.finding.cause in _OF_MOUNT else seen
+        if seen.finding.cause in _OF_MOUNT:
+            seen = claim_of(facts, pod, seen)
+        yield _of_container(pod, event, seen)
+
+
+_FIELD = re.compile(r"(?:init)?containers\{([^}]+)\}", re.IGNORECASE)
+
+
+def _of_container(pod: Object, event: Said, seen: Seen) -> Seen:
+    """The same with the container that the event is about, when its probe ends it again and again."""
+    if not _PROBE.search(event.message):
+        return seen
+    field = _FIELD.search(event.field)
+    told = re.match(r"container (\S+) failed", event.message, re.IGNORECASE)
+    name = field.group(1) if field else told.group(1) if told else ""
+    here = containers.containers_of(pod)
+    one = next((one for one in here if one.name == name), None) or (here[0] if len(here) == 1 else None)
+    if one is None:
+        return seen
+    times = f"; it was started again {one.restarts} times" if one.restarts > 1 else ""
+    said = seen.finding.sentence.replace("of the container fails", f"of container {one.name} fails")
+    return seen.but(sentence=f"{said}{times}")
 
 
 def _unscheduled(pod: Object) -> Object | None:
@@ -237,7 +217,7 @@ def _place(facts: Facts, pod: Object) -> Iterator[Seen]:
                     next_action=f"{LATER}; if it stays, see that a scheduler of the name in the pod's schedulerName runs",
                     weight=75,
                 ),
-                since=_created(pod),
+                since=containers.created(pod),
             )
         return
     seen = read_condition(said, "Pod")
@@ -248,8 +228,16 @@ def _place(facts: Facts, pod: Object) -> Iterator[Seen]:
         claim = unbound_claim(facts, pod)
         if claim is not None:
             yield Seen(finding=claim.finding, since=seen.since, evidence=seen.evidence + claim.evidence)
+    histogram = parse(text_at(said, "message")[:32_768])
+    if histogram is not None:
+        one_node = pinned.to_one_node(facts, pod, histogram, seen)
+        if one_node is not None:
+            yield one_node
+            return
+        if any(reason.kind is Kind.VOLUME_ATTACH for reason in histogram.reasons):
+            seen = pinned.with_volume(facts, pod, seen)
     seen = _with_demands(facts, pod, named(pod, facts.all("Node"), seen))
-    yield _with_autoscaler(facts, pod, _with_numbers(facts, pod, seen))
+    yield autoscaler.with_it(facts, pod, _with_numbers(facts, pod, seen))
 
 
 def _gated(pod: Object, seen: Seen) -> Seen:
@@ -305,33 +293,6 @@ def _with_demands(facts: Facts, pod: Object, seen: Seen) -> Seen:
     )
 
 
-def _with_autoscaler(facts: Facts, pod: Object, seen: Seen) -> Seen:
-    """The autoscaler's last word belongs to the verdict: nodes are coming, or they are not."""
-    words = [
-        event for event in facts.about(pod) if event.reason in {"TriggeredScaleUp", "NotTriggerScaleUp", "Nominated"}
-    ]
-    if not words:
-        nominated = text_at(pod, "status", "nominatedNodeName")
-        if nominated:
-            return seen.but(
-                sentence=f"pods are being stopped on {nominated} to make room; {seen.finding.sentence}",
-                next_action=LATER,
-            )
-        return seen
-    last = words[-1]
-    evidence = (*seen.evidence, *read_event(last).evidence)
-    if last.reason == "NotTriggerScaleUp":
-        changed = seen.but(sentence=f"{seen.finding.sentence}; the autoscaler adds no node: {last.message}")
-        return Seen(finding=changed.finding, since=seen.since, evidence=evidence)
-    changed = seen.but(
-        sentence=f"{seen.finding.sentence}; the autoscaler is adding a node: {last.message}",
-        reason=Reason.SCALE_UP_TRIGGERED,
-        next_action=LATER,
-        fits="unknown",
-    )
-    return Seen(finding=changed.finding, since=seen.since, evidence=evidence)
-
-
 def _mounts(facts: Facts, pod: Object, found: list[Seen], now: datetime) -> Iterator[Seen]:
     """When the pod hangs before its containers, or on a mount, the pod behind the mount is asked."""
     if is_mount_pod(pod):
@@ -354,10 +315,3 @@ def _broken_under_it(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]
     blocked = None if is_mount_pod(pod) else _blocked(facts, pod, now)
     if blocked is not None:
         yield blocked.but(sentence=f"it runs, but {blocked.finding.sentence}", reason=Reason.MOUNT_LOST)
-
-
-def _created(pod: Object) -> datetime | None:
-    scheduled = condition(pod, "PodScheduled")
-    if is_true(pod, "PodScheduled") and scheduled is not None:
-        return moment(scheduled.get("lastTransitionTime"))
-    return moment(text_at(pod, "metadata", "creationTimestamp"))

@@ -32,7 +32,8 @@ _ACCELERATOR = re.compile(
     re.IGNORECASE,
 )
 _ACCELERATED_SHAPE = re.compile(
-    r"\b(?:a10g?|a30|a40|a100|h100|h200|b200|gb200|l4|l40s?|t4|v100|p4de?|p5en?|g4dn|g5|g6e?|trn[12]|a[234]-(?:high|mega|ultra|edge)\w*|standard_n[cdv]\d\w*)\b",
+    r"\b(?:a10g?|a30|a40|a100|[hb][123]00|gb[23]00|l4|l40s?|t4|v100|p[3456](?:de?|en?|dn)?|g4[ad][dn]?|g[56]e?|gr6|trn[12]n?|inf[12]|dl[12]|a[234]x?-(?:high|mega|ultra|edge)\w*|g2-standard\S*|standard_n[cdv]\d*\w*)(?![a-z0-9])"
+    r"|standardn[cdv]\w*family",
     re.IGNORECASE,
 )
 

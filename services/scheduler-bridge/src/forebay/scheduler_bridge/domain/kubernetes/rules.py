@@ -13,25 +13,10 @@ from dataclasses import dataclass
 
 from forebay.contracts.reasons import Layer, Reason
 from forebay.scheduler_bridge.domain.kubernetes.names import without_names
+from forebay.scheduler_bridge.domain.kubernetes.templates import Template
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause, Finding, Fits, Message, finding
 
-_UNNAMED = {
-    "image": "the image",
-    "volume": "a volume",
-    "queue": "the queue",
-    "name": "what the message names",
-    "check": "",
-    "webhook": "a webhook",
-    "place": "its node",
-    "need": "what was asked",
-    "have": "what there is",
-    "limit": "the limit",
-    "what": "it",
-    "driver": "the storage driver",
-    "gate": "a gate",
-    "resource": "room",
-    "why": "",
-}
+_LONGEST_PART = 240
 _LONGEST = 2048
 """Kubernetes cuts events at 1 KiB; what is longer says nothing new, and expressions stay quick."""
 _ESCAPED = re.compile(r'\\"')
@@ -59,6 +44,8 @@ class MessageRule:
     name: str
     version: int
     judge: Callable[[Text, str], Finding | None]
+    templates: tuple[Template, ...] = ()
+    """What it says and what it advises, where that is fixed."""
 
     @property
     def id(self) -> str:
@@ -97,7 +84,7 @@ def pattern(
 
     `texts`: any of these expressions is found in the text. `tokens`: the reason is one of these words; `like`: it looks like this.
     `kind`: an expression for the object. `also`: must be found too. `names`: fills groups where it is found. `either`: text or token is enough, otherwise both must hold.
-    The sentence may say `{said}`: the telling part of the text.
+    The sentence and `do` are templates (`templates.py`); they may say `{said}`: the telling part of the text.
     """
     compiled = tuple(re.compile(text, re.IGNORECASE) for text in texts)
     words = frozenset(tokens.casefold().split())
@@ -107,6 +94,7 @@ def pattern(
     never = re.compile(unless, re.IGNORECASE) if unless else None
     too = re.compile(also, re.IGNORECASE) if also else None
     naming = re.compile(names, re.IGNORECASE) if names else None
+    sentence, advice = Template(says), Template(do) if do else None
 
     def judge(text: Text, rule: str) -> Finding | None:
         elsewhere = bool(places) and text.message.where not in places
@@ -125,14 +113,14 @@ def pattern(
         named = naming.search(text.flat) if naming else None
         parts = {**(named.groupdict() if named else {}), **(match.groupdict() if match else {})}
         groups = {key: value for key, value in parts.items() if value}
-        shown = _UNNAMED | {"said": telling(text.flat)} | {key: _tidy(value) for key, value in groups.items()}
+        shown = {"said": telling(text.flat)} | {key: _tidy(value) for key, value in groups.items()}
         return finding(
             cause,
-            says.format(**shown).rstrip(": "),
+            sentence.fill(shown),
             rule,
             reason=code,
             layer=layer,
-            next_action=do.format(**shown) if do else None,
+            next_action=advice.fill(shown) if advice else None,
             need=groups.get("need"),
             have=groups.get("have"),
             where=groups.get("place"),
@@ -140,7 +128,7 @@ def pattern(
             weight=weight,
         )
 
-    return MessageRule(name, version, judge)
+    return MessageRule(name, version, judge, (sentence, *([advice] if advice else [])))
 
 
 _BEFORE = re.compile(
@@ -161,4 +149,5 @@ def _tidy(value: str) -> str:
     """Without the marks around it; a quote that belongs to a pair inside stays."""
     bare = value.strip(" `'.,;:[]")
     around = bare.count('"') == 2 and bare.startswith('"') and bare.endswith('"')
-    return (bare.strip('"') if around or bare.count('"') % 2 else bare)[:200]
+    shown = bare.strip('"') if around or bare.count('"') % 2 else bare
+    return shown if len(shown) <= _LONGEST_PART else f"{shown[: _LONGEST_PART - 1]}…"

@@ -14,6 +14,7 @@ _EXCEEDED = re.compile(
     r"exceeded quota:\s*(?P<name>[^,\s]+),\s*requested:\s*(?P<requested>.*?),\s*used:\s*(?P<used>.*?),\s*limited:\s*(?P<limited>[^\s\]}]+)",
     re.IGNORECASE,
 )
+_NAMESPACE = "wait until other objects of the namespace are gone, or have {} raised; a queue has no part in it"
 _PAIR = re.compile(r"([^=,\s]+)=([^,\s]+)")
 
 
@@ -22,7 +23,14 @@ def _quota(text: Text, rule: str) -> Finding | None:
     if match is None:
         if not re.search(r"\bexceeded quota\b|insufficient quota to match these scopes", text.flat, re.IGNORECASE):
             return None
-        return finding(Cause.QUOTA, "a ResourceQuota of the namespace is used up", rule, weight=20)
+        return finding(
+            Cause.QUOTA,
+            "a ResourceQuota of the namespace is used up",
+            rule,
+            reason=Reason.NAMESPACE_QUOTA,
+            next_action=_NAMESPACE.format("the namespace's ResourceQuota"),
+            weight=20,
+        )
     requested, used, limited = (_amounts(match.group(part)) for part in ("requested", "used", "limited"))
     over = [
         name
@@ -36,15 +44,17 @@ def _quota(text: Text, rule: str) -> Finding | None:
     numbers = "; ".join(
         f"{name}: {asked.get(name, '?')} asked, {have.get(name, '?')} of {most.get(name, '?')} used" for name in shown
     )
-    sentence = f"ResourceQuota {match.group('name')} leaves no room ({numbers})"
+    sentence = f"ResourceQuota {match.group('name')} of the namespace leaves no room ({numbers})"
     if never:
         sentence += "; the request alone is larger than the quota"
     return finding(
         Cause.QUOTA,
         sentence,
         rule,
-        reason=Reason.NEVER_FITS if never else None,
-        next_action="ask for less, or have the namespace's quota raised" if never else None,
+        reason=Reason.NEVER_FITS if never else Reason.NAMESPACE_QUOTA,
+        next_action=f"ask for less, or have the ResourceQuota {match.group('name')} raised"
+        if never
+        else _NAMESPACE.format(f"the ResourceQuota {match.group('name')}"),
         need=", ".join(f"{name}={asked[name]}" for name in shown if name in asked) or None,
         have=", ".join(f"{name}={have.get(name, '?')} of {most[name]} used" for name in shown if name in most) or None,
         where=match.group("name"),
@@ -69,17 +79,17 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "quota-needs-requests",
         Cause.ADMISSION_DENIED,
-        "the namespace's quota {name} demands that {need} be set",
+        "the namespace's quota[ {name}] demands that {need|requests and limits} be set",
         r"failed quota: (?P<name>[^:\s]+): must specify (?P<need>[^\]}]*)",
         r"must specify (?P<need>(?:limits|requests)\.[\w.,/\- ]+)",
-        do="set {need} on every container, init containers too, and submit again",
+        do="set {need|them} on every container, init containers too, and submit again",
         weight=20,
     ),
     pattern(
         "pod-security",
         Cause.ADMISSION_DENIED,
-        "pod security ({name}) forbids the pod",
-        r"violates PodSecurity \"?(?P<name>[\w.:\-]+)",
+        "pod security[ ({name})] forbids the pod[: {what}]",
+        r"violates PodSecurity \"?(?P<name>[\w.:\-]+)\"?:? ?(?P<what>.*)",
         r"podsecuritypolic",
         r"unable to validate against any (?:pod security policy|security context constraint)",
         do="set what the message lists in the pod's securityContext, and submit again",
@@ -88,7 +98,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "limit-range",
         Cause.ADMISSION_DENIED,
-        "a LimitRange of the namespace forbids the pod: {what}",
+        "a LimitRange of the namespace forbids the pod[: {what}]",
         r"(?P<what>(?:maximum|minimum) [\w.\-/]+ usage per \w+ is (?P<have>[\w.]+),? but (?:limit|request) is (?P<need>[\w.]+))",
         r"(?P<what>(?:maximum|minimum) [\w.\-/]+ usage per \w+ is (?P<have>[\w.]+)[^,\]]*)",
         r"(?P<what>[\w.\-/]+ max limit to request ratio per \w+ is (?P<have>[\w.]+)[^\]]*)",
@@ -101,7 +111,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "queue-closed-at-creation",
         Cause.QUEUE_MISCONFIG,
-        "the queue does not take the job: {name}",
+        "the queue does not take the job[: {name}]",
         r"(?P<name>unable to find (?:job )?queue[^.]*)",
         r"(?P<name>can only submit \w+ to (?:leaf queue|queue with state `?Open`?)[^.]*)",
         r"(?P<name>can ?not submit \w+ to root queue)",
@@ -113,7 +123,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "webhook-down",
         Cause.OTHER,
-        "the webhook {webhook}, which must be asked, does not answer",
+        "the webhook[ {webhook}], which must be asked, does not answer",
         r"failed calling webhook \"?(?P<webhook>[\w.\-]+)",
         r"failed to call webhook",
         r"no endpoints available for service",
@@ -126,7 +136,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "webhook-denied",
         Cause.ADMISSION_DENIED,
-        "the admission webhook {webhook} denied the object: {why}",
+        "the admission webhook[ {webhook}] denied the object[: {why}]",
         r"admission webhook \"?(?P<webhook>[\w.\-]+)\"? (?:denied|does not support|rejected)[\w ]*:? ?(?P<why>.*)",
         do=_MEND,
         version=2,
@@ -135,8 +145,8 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "admission-policy",
         Cause.ADMISSION_DENIED,
-        "the admission policy {name} denied the object",
-        r"validatingadmissionpolicy '?(?P<name>[\w.\-]+)'? .*denied",
+        "the admission policy[ {name}] denied the object[: {why}]",
+        r"validatingadmissionpolicy '?(?P<name>[\w.\-]+)'? .*denied(?: request)?:? ?(?P<why>.*)",
         r"mutatingadmissionpolicy '?(?P<name>[\w.\-]+)'?",
         r"(?:denied|blocked) (?:by|due to)(?: the)?(?: following)? polic(?:y|ies) ?(?P<name>[\w.\-]*)",
         do=_MEND,
@@ -145,7 +155,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "rbac",
         Cause.PERMISSION,
-        "{name} may not do this: {what}",
+        "{name|the identity that was used} may not do this[: {what}]",
         r"user \"?(?P<name>[^\"\s,()]+)\"? (?P<what>cannot \w+ (?:resource )?\"?[\w./\-]+\"?)",
         r"(?P<what>(?:is )?not authorized to perform[:\s]+\S+)",
         r"(?P<what>attempting to grant RBAC permissions not currently held)",
@@ -176,18 +186,18 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "service-account-missing",
         Cause.CONFIG,
-        "the service account {name} does not exist",
+        "the service account[ {name}] does not exist",
         r"error looking up service account (?P<name>[\w./\-]+)",
         r"serviceaccounts? \"(?P<name>[^\"]+)\" not found",
         code=Reason.CONFIG_MISSING,
         layer=Layer.JOB_OBJECT,
-        do="create the service account {name}, or correct its name in the job",
+        do="create the service account[ {name}], or correct its name in the job",
         weight=20,
     ),
     pattern(
         "class-missing",
         Cause.CONFIG,
-        "the pod names the class {name}, which does not exist",
+        "the pod names {name|a class}, which does not exist",
         r"no PriorityClass with name (?P<name>[\w.\-]+) was found",
         r"runtimeclass(?:es)?(?:[.\w\-]*) \"?(?P<name>[\w.\-]+)\"? (?:not found|doesn't exist|does not exist)",
         r"(?:workload)?priorityclass(?:es)?(?:[.\w\-]*) \"?(?P<name>[\w.\-]+)\"? (?:not found|doesn't exist|does not exist)",
@@ -198,7 +208,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "name-taken",
         Cause.OTHER,
-        "an object of that name exists already: {name}",
+        "an object of that name exists already[: {name}]",
         r"\"(?P<name>[^\"]+)\" already exists",
         where="apiError event",
         code=Reason.NAME_CONFLICT,
@@ -209,7 +219,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "spec-invalid",
         Cause.CONFIG,
-        "the API server finds the object invalid: {what}",
+        "the API server finds the object invalid[: {what}]",
         r"is invalid: (?P<what>.{1,200})",
         r"(?P<what>(?:invalid value|required value|unsupported value|field is immutable)[^;]{0,160})",
         r"(?P<what>no matches for kind [^;]{1,120}|error validating data[^;]{1,160}|could not find the requested resource[^;]{0,80})",
@@ -231,7 +241,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "created-invalid",
         Cause.CONFIG,
-        "what should be created is not valid: {what}",
+        "what should be created is not valid[: {what}]",
         r"error creating: \w[\w.]* \"[^\"]*\" is invalid: (?P<what>.{1,200})",
         r"\bspec\.\S+: (?P<what>(?:invalid|required|unsupported|duplicate) value.{0,160})",
         r"(?:found validation errors|could not construct workload): (?P<what>.{1,200})",
@@ -242,7 +252,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "forbidden",
         Cause.ADMISSION_DENIED,
-        "the cluster refuses to create the object: {said}",
+        "the cluster refuses to create the object[: {said}]",
         r"(?:pods?|jobs?(?:\.batch)?|persistentvolumeclaims?|workloads?[\w.]*|services?|podgroups?[\w.]*) \"?[\w.\-/]*\"? "
         + _FORBIDDEN,
         r"error creating: .*" + _FORBIDDEN,
@@ -277,7 +287,7 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "api-unreachable",
         Cause.OTHER,
-        "the API server cannot be reached or asks for patience: {said}",
+        "the API server cannot be reached or asks for patience[: {said}]",
         r"too old resource version|too many requests|connection refused|etcdserver|leader changed|service unavailable|internal ?error",
         where="apiError",
         layer=Layer.JOB_OBJECT,

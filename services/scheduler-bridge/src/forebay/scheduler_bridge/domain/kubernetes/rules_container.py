@@ -8,7 +8,7 @@ from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause
 
 _PULL = r"pull|resolve|manifest|registry"
 _IMAGE = r"image:? \"?(?P<image>[\w.\-]+(?::\d+)?/[\w./\-]+(?:[:@][\w.:\-]+)?)"
-_WAIT_OR = "correct the name and tag of {image}, or push it"
+_WAIT_OR = "correct the name and tag of {image|the image}, or push it"
 
 IMAGE_RULES: tuple[MessageRule, ...] = (
     pattern(
@@ -55,20 +55,20 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "image-auth",
         Cause.IMAGE,
-        "the registry refuses the credentials for {image}, or it does not exist",
+        "the registry refuses the credentials for {image|the image}, or it does not exist",
         r"(?:unauthorized|authentication required|pull access denied|access (?:to the resource )?(?:is )?denied|\b401\b|\b403\b|forbidden"
         r"|no basic auth credentials|may require (?:'docker login'|authorization)|insufficient_scope|authorization failed|denied: )",
         tokens="ImagePullBackOff ErrImagePull Failed BackOff FailedToRetrieveImagePullSecret RegistryUnavailable Pulling FailedPullImage",
         also=_PULL,
         names=_IMAGE,
         code=Reason.IMAGE_UNAUTHORIZED,
-        do="add imagePullSecrets with the right credentials, or correct the name of {image}",
+        do="add imagePullSecrets with the right credentials, or correct the name of {image|the image}",
         weight=15,
     ),
     pattern(
         "image-missing",
         Cause.IMAGE,
-        "{image} does not exist in its registry",
+        "{image|the image} does not exist in its registry",
         r"(?:manifest unknown|manifest for \S+ not found|: not found|\bnotfound\b|does not exist|no matching manifest|no match for platform|name unknown)",
         tokens="ImagePullBackOff ErrImagePull Failed BackOff",
         also=_PULL,
@@ -80,7 +80,7 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "image-secret",
         Cause.IMAGE,
-        "the pod names the pull secret {name}, which cannot be read",
+        "the pull secret[ {name}] of the pod cannot be read",
         r"unable to retrieve some image pull secrets(?: \((?P<name>[^)]+)\))?",
         tokens="FailedToRetrieveImagePullSecret",
         code=Reason.IMAGE_UNAUTHORIZED,
@@ -92,7 +92,7 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "image-pull",
         Cause.IMAGE,
-        "{image} cannot be pulled",
+        "{image|the image} cannot be pulled",
         r'(?:failed to pull (?:and unpack )?image|back-?off pulling image|failed to resolve reference) "(?P<image>[^"]+)"',
         r"failed to pull (?:and unpack )?image|back-?off pulling image|errimagepull|imagepullbackoff|error pulling image|failed to (?:resolve reference|inspect image|copy: httpreadseeker)"
         r"|image (?:signature|verification)|failed to (?:extract layer|register layer)",
@@ -140,13 +140,13 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
     pattern(
         "config-missing",
         Cause.CONFIG,
-        "the pod names {name}, which does not exist",
+        "the pod names {name|an object}, which does not exist",
         r"(?P<name>(?:configmap|secret|namespace)s? \"[^\"]+\") not found",
         r"couldn't find key (?P<name>\S+ in (?:configmap|secret) \S+)",
         r"missing required configmaps:? (?P<name>.*)",
         r"(?P<name>(?:resourceclaim(?:template)?|device ?class|runtimeclass)(?:s|es)?(?:\.[\w.]+)? \"?[\w.\-/]+\"?) (?:not found|does not exist)",
         code=Reason.CONFIG_MISSING,
-        do="create {name} in the job's namespace, or correct its name in the job",
+        do="create {name|it} in the job's namespace, or correct its name in the job",
         version=2,
         weight=15,
     ),
@@ -162,7 +162,7 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
     pattern(
         "command-missing",
         Cause.CONFIG,
-        "the container's command cannot be executed: {name}",
+        "the container's command cannot be executed[: {name}]",
         r"(?P<name>exec:? \"?[^\"]+\"?: (?:executable file not found in \$path|no such file or directory|permission denied|stat .*no such file))",
         r"(?P<name>executable file not found|no command specified|is a directory: unknown)",
         r"(?P<name>starting container process caused.*?(?:not found|no such file|permission denied))",
@@ -185,7 +185,7 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
     pattern(
         "runtime-missing",
         Cause.CONFIG,
-        "the node does not know the container runtime that the pod asks for: {said}",
+        "the node does not know the container runtime that the pod asks for[: {said}]",
         r"no runtime for \"?[\w.\-]+\"? is configured|runtimeclass(?:es)?(?:\.[\w.]+)? \"?[\w.\-]+\"? not found|unknown runtime handler|runtime ?handler \"?[\w.\-]+\"? (?:is )?not (?:supported|found|configured)|find runtime handler|unknown or invalid runtime",
         version=4,
         weight=20,
@@ -193,7 +193,7 @@ CONFIG_RULES: tuple[MessageRule, ...] = (
     pattern(
         "config-error",
         Cause.CONFIG,
-        "the container cannot be started as it is configured: {said}",
+        "the container cannot be started as it is configured[: {said}]",
         r"invalid (?:environment|mount|volume|spec|capability|security)|cannot find volume \"?[\w.\-]+\"? to mount|are you trying to mount a directory onto a file",
         r"nvidia-container-cli|container create failed|executing hook|failed to (?:create shim task|start container|create containerd task|create containerd container|generate (?:container|spec))",
         r"failed to sync (?:configmap|secret) cache|cannot enforce apparmor|forbidden sysctl",
@@ -209,7 +209,7 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
     pattern(
         "sandbox",
         Cause.OTHER,
-        "the node cannot set up the pod's network or sandbox: {said}",
+        "the node cannot set up the pod's network or sandbox[: {said}]",
         r"failed to (?:create pod sandbox|setup network for sandbox|set up sandbox)|network plugin|cni ",
         tokens="FailedCreatePodSandBox NetworkNotReady FailedCreatePodContainer SandboxChanged",
         layer=Layer.NODE,
@@ -221,7 +221,7 @@ CONTAINER_RULES: tuple[MessageRule, ...] = (
     pattern(
         "probe-kill",
         Cause.CRASH,
-        "the {probe} probe of the container fails, so the node kills it and starts it again",
+        "the[ {probe}] probe of the container fails, so the node kills it and starts it again",
         r"failed (?P<probe>liveness|startup) probe",
         r"(?P<probe>liveness|startup) probe (?:failed|errored)",
         code=Reason.CRASH_LOOP,

@@ -6,7 +6,7 @@ from forebay.contracts.reasons import Layer, Reason
 from forebay.scheduler_bridge.domain.kubernetes.rules import MessageRule, pattern
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause
 
-_QUEUE_OWNER = "have the owner of {queue} start it again"
+_QUEUE_OWNER = "have the owner of {queue|the queue} start it again"
 
 QUEUE_RULES: tuple[MessageRule, ...] = (
     pattern(
@@ -53,14 +53,14 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
         r"overlapping preemption targets",
         r"no longer fits after processing another workload",
         r"no candidate workloads? allowed for preemption",
-        r"requires preemption\b.*(?:gated|no candidate)",
+        r"requires preemption\b.*no candidate",
         do=LATER,
         weight=35,
     ),
     pattern(
         "queue-missing",
         Cause.QUEUE_MISCONFIG,
-        "it names {queue}, which does not exist",
+        "it names {queue|a queue} which does not exist",
         r"(?P<queue>(?:local|cluster)queue \"?[\w.\-/]+\"?) (?:doesn't exist|does not exist|not found|is terminating or missing)",
         r"(?:couldn't|could not|cannot|failed to) find (?P<queue>(?:local|cluster)queue)",
         r"queue does not exist: (?P<queue>[\w.\-/]+)",
@@ -68,7 +68,7 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
         r"(?P<queue>(?:local|cluster)queues?(?:\.kueue[\w.\-]*)? \"[^\"]+\") not found",
         tokens="QueueDoesNotExist QueueNotFound",
         code=Reason.QUEUE_UNKNOWN,
-        do="create {queue}, or correct the queue's name in the job",
+        do="create {queue|the queue}, or correct the queue's name in the job",
         version=2,
         weight=25,
         either=True,
@@ -76,7 +76,7 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "queue-refers-to-missing",
         Cause.QUEUE_MISCONFIG,
-        "the queue cannot admit anybody, or not this job: {said}",
+        "the queue cannot admit anybody, or not this job[: {said}]",
         r"references (?:missing|inactive) \w+",
         r"there is no topology",
         r"flavor \"?[\w.\-]+\"? not found",
@@ -95,7 +95,7 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "queue-stopped",
         Cause.QUEUE_MISCONFIG,
-        "{queue} is stopped or inactive",
+        "{queue|the queue} is stopped or inactive",
         r"(?P<queue>(?:local|cluster)queue \"?[\w.\-/]+\"?) is (?:inactive|stopped|terminating)",
         r"\b(?P<queue>(?:local|cluster)queue) is (?:stopped|inactive|terminating)",
         r"can't (?:submit|admit) new workloads",
@@ -121,11 +121,12 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "admission-gated",
         Cause.ADMISSION_CHECK,
-        "admission is gated by {gate}",
+        "admission is gated[ by {gate}]",
         r"admission is gated by:? (?P<gate>\S.*)",
-        tokens="AdmissionGated",
+        r"requires preemption\b.*\bgated\b",
+        tokens="AdmissionGated PreemptionGated",
         code=Reason.ADMISSION_GATED,
-        do="wait for the owner of {gate} to open it",
+        do="wait for the owner of {gate|the gate} to open it",
         weight=30,
         either=True,
     ),
@@ -155,7 +156,7 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "check-rejected",
         Cause.ADMISSION_CHECK,
-        "an admission check rejected it: {check}",
+        "an admission check rejected it[: {check}]",
         r"admissionchecks?\(?s?\)? in rejected state:? (?P<check>.*)",
         r"admission ?checks? (?:(?P<check>[\w.\-,\[\]]+) )?(?:rejected|were rejected)",
         r"admission ?checks?\(s\):? (?P<check>[\w.\-, ]+?),? were rejected",
@@ -176,7 +177,7 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "check-pending",
         Cause.ADMISSION_CHECK,
-        "an admission check has not let it through yet: {check}",
+        "an admission check has not let it through yet[: {check}]",
         r"admissionchecks?\(?s?\)? in \w+ state:? (?P<check>.*)",
         r"at least one admission check is (?:false|not)",
         r"has failed admission checks",
@@ -202,7 +203,7 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "queue-quota",
         Cause.QUOTA,
-        "the queue's quota is used up: {what}",
+        "the queue's quota is used up[: {what}]",
         r"(?P<what>queue resource quota insufficient.*)",
         r"(?P<what>resource quota insufficient, requested:.*)",
         r"(?P<what>non-preemptible workload is over quota.*)",
@@ -283,7 +284,7 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
         r"workload (?:is|was) (?:deactivated|inactive)",
         version=2,
         tokens="Deactivated InactiveWorkload",
-        code=Reason.CANCELLED,
+        code=Reason.DEACTIVATED,
         layer=Layer.QUOTA,
         do="set spec.active of the Workload to true when it should run",
         weight=30,
@@ -319,7 +320,7 @@ GANG_RULES: tuple[MessageRule, ...] = (
     pattern(
         "gang-unschedulable",
         Cause.OTHER,
-        "its pods start together, and {what}",
+        "its pods start together, and {what|not all of them can}",
         r"(?P<what>\d+/\d+ tasks in gang unschedulable.*)",
         r"(?P<what>pod ?group is not ready.*)",
         r"(?P<what>not enough valid (?:tasks|subgroups|pods).*)",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from forebay.contracts.reasons import Reason
+from forebay.contracts.reasons import Layer, Reason
 from forebay.scheduler_bridge.domain.kubernetes.histogram import Counted, Kind, classify_reason
 from forebay.scheduler_bridge.domain.kubernetes.names import without_names
 from forebay.scheduler_bridge.domain.kubernetes.quantities import mentions_accelerator
-from forebay.scheduler_bridge.domain.kubernetes.rules import MessageRule, Text
+from forebay.scheduler_bridge.domain.kubernetes.rules import MessageRule, Text, telling
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import CAUSES
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, NEXT, Cause, Finding, finding
 
@@ -23,12 +23,45 @@ _POOLS = re.compile(
     re.IGNORECASE,
 )
 _STOCKOUT = re.compile(
-    r"insufficient ?instance ?capacity|insufficient ?capacity|stock ?out|resource_pool_exhausted|unfulfillable|out of capacity|capacity (?:is )?(?:not available|unavailable)"
-    r"|no capacity|allocation ?failed|skunotavailable|failed to (?:increase|scale|launch|create) (?:node|instance|group|machine)",
+    r"insufficient ?(?:instance|host|free)? ?capacity|out of (?:host )?capacity|stock ?out|resource_pool_exhausted|unfulfillable ?capacity|capacity (?:is )?(?:not available|unavailable)"
+    r"|\bno capacity\b|\w*allocation ?failed\b|overconstrained\w*allocation|sku ?not ?available|gce out of resources|(?:does|do) not have (?:enough resources available|sufficient [\w.\- ]*capacity)"
+    r"|reservation ?capacity ?exceeded|capacity ?is ?not ?found|(?:spot )?max ?price ?too ?low|unavailable offerings?",
     re.IGNORECASE,
 )
 _CLOUD_QUOTA = re.compile(
-    r"quota_?exceeded|vcpulimitexceeded|quota .{0,40}exceeded|exceed\w* .{0,40}quota", re.IGNORECASE
+    r"\b\w*(?:quota|limit)_?exceeded\b|gce quota exceeded|\bquota '[^']*' exceeded|exceeding approved [\w. ]*quota|(?:vcpu|instance|core|cpu|gpu)s?\b[^.:]{0,60}\b(?:quota|limit)\b[^.:]{0,40}(?:exceeded|allows|reached)"
+    r"|max\w*instance\w*exceeded|(?:instance|spot|vcpu)\w*limit ?exceeded|exceed\w* .{0,40}(?:cloud|region\w*|subscription|account|family|approved)\b.{0,40}quota",
+    re.IGNORECASE,
+)
+_OF_A_CLOUD = re.compile(
+    r"\bgce\b|gke|\baws\b|azure|cloud|instance|\bvcpu|\bvm\b|region|\bzones?\b|machine|scale|\bsku|fleet|node ?claim|node ?group|ec2|googleapis|resource manager|oci\b",
+    re.IGNORECASE,
+)
+"""Who says it makes machines: `exceeded quota` of a namespace has nothing of that."""
+_CLOUD_DENIES = re.compile(
+    r"(?:unauthorized ?operation|not authorized to perform|access ?denied|authorizationfailed|permission[_ ]denied|iam_permission)",
+    re.IGNORECASE,
+)
+_NO_ADDRESS = re.compile(
+    r"insufficient ?free ?addresses|ip_space_exhausted|(?:subnet|ip) \S* ?(?:is )?exhausted|no free addresses",
+    re.IGNORECASE,
+)
+_CLOUD_TOKENS = frozenset(
+    {
+        "failedtoscaleupgroup",
+        "failedscaleup",
+        "scaleupfailed",
+        "scaleuptimedout",
+        "insufficientcapacityerror",
+        "launchfailed",
+        "capacityisnotfound",
+        "failedlaunch",
+        "nodeclaimlaunchfailed",
+    }
+)
+_PLACE = re.compile(
+    r"\bzones? '?(?:projects/[^/ ]+/zones/)?(?P<zone>[a-z]+(?:-[a-z0-9]+)+\d?[a-z]?(?:, ?[a-z]+(?:-[a-z0-9]+)+)*)|availability zone [^(]*\((?P<az>[\w\-]+)\)|location:? '?(?P<place>[\w\-]+)",
+    re.IGNORECASE,
 )
 _SHORTAGES = frozenset({Kind.GPU, Kind.COMPUTE})
 _NO_HELP = f"have the limit of the node group raised, or {NEXT[Cause.GPU_SHORTAGE]}"
@@ -101,30 +134,78 @@ def _pools(text: Text, rule: str) -> Finding | None:
 
 
 def _cloud(text: Text, rule: str) -> Finding | None:
-    if _CLOUD_QUOTA.search(text.flat) and re.search(
-        r"gce|cloud|instance|vcpu|region|machine|scale", text.flat, re.IGNORECASE
+    """What a cloud answers when it is asked for a machine. Its own words tell the zone and the kind of machine."""
+    if (
+        "exceeded quota:" in text.flat
+        or text.token in _OF_PODS
+        or _NOT_TRIGGERED.search(text.flat)
+        or _POOLS.search(text.flat)
     ):
-        return finding(
-            Cause.QUOTA,
-            "the cloud account's own quota is used up, so no node can be added",
-            rule,
-            next_action="have the account's quota raised",
-            weight=38,
-        )
-    if not _STOCKOUT.search(text.flat) and text.token not in {
-        "failedtoscaleupgroup",
-        "scaleuptimedout",
-        "insufficientcapacityerror",
-    }:
         return None
-    cause = Cause.GPU_SHORTAGE if mentions_accelerator(text.flat) else Cause.CPU_MEM_SHORTAGE
+    asked_for_one = text.token in _CLOUD_TOKENS
+    if not asked_for_one and _OF_A_CLOUD.search(text.bare) is None:
+        return None
+    place = _PLACE.search(text.flat)
+    where = next((found for found in place.groups() if found), None) if place else None
+    said = telling(text.flat) or text.message.reason
+    if _CLOUD_QUOTA.search(text.flat):
+        sentence, action = (
+            "the cloud account's own quota is used up, so no node can be added",
+            "have the account's quota raised",
+        )
+        cause, code = Cause.QUOTA, Reason.CLOUD_QUOTA
+    elif _NO_ADDRESS.search(text.flat):
+        sentence, action = (
+            "the cloud's network has no address free for another node",
+            "have the subnet of the node group made larger",
+        )
+        cause, code = Cause.OTHER, Reason.CLOUD_CAPACITY
+    elif asked_for_one and _CLOUD_DENIES.search(text.flat):
+        sentence, action = (
+            "the cloud does not let the autoscaler add a node",
+            "grant the permission that the message names to the autoscaler's identity",
+        )
+        cause, code = Cause.PERMISSION, Reason.PERMISSION_DENIED
+    elif _STOCKOUT.search(text.flat) or asked_for_one:
+        sentence, action = (
+            "the cloud has no machine of that kind to give at present",
+            "wait, or allow another machine type or zone",
+        )
+        if not _STOCKOUT.search(text.flat):
+            sentence, action = "the autoscaler could not add a node", "look at the autoscaler's log and the node group"
+        cause, code = _short_of(text), Reason.CLOUD_CAPACITY
+    else:
+        return None
     return finding(
-        cause,
-        "the cloud has no machine of that kind to give at present",
-        rule,
-        next_action="wait, or allow another machine type or zone",
-        weight=38,
+        cause, f"{sentence}: {said}", rule, reason=code, layer=Layer.NODE, next_action=action, where=where, weight=38
     )
+
+
+def _short_of(text: Text) -> Cause:
+    return (
+        Cause.GPU_SHORTAGE
+        if mentions_accelerator(text.flat) or not _PLAIN_MACHINE.search(text.flat)
+        else Cause.CPU_MEM_SHORTAGE
+    )
+
+
+_PLAIN_MACHINE = re.compile(
+    r"\b(?:[cmrtx]\d[a-z]*\.\w+|[a-z]\d[a-z]*-(?:standard|highmem|highcpu|medium|micro|small)\S*|standard_[bdef]\w+|cpu)\b|\bcpu-",
+    re.IGNORECASE,
+)
+"""Machine types that carry no GPU. Which kind of machine was asked for is often not said; jobs here train."""
+_OF_PODS = frozenset(
+    {
+        "failedcreate",
+        "failedmount",
+        "failedattachvolume",
+        "failed",
+        "backoff",
+        "errimagepull",
+        "imagepullbackoff",
+        "provisioningfailed",
+    }
+)
 
 
 SCALE_RULES: tuple[MessageRule, ...] = (
@@ -132,4 +213,4 @@ SCALE_RULES: tuple[MessageRule, ...] = (
     MessageRule("scale-up-triggered", 2, _triggered),
     MessageRule("node-pools", 2, _pools),
 )
-CLOUD_RULES: tuple[MessageRule, ...] = (MessageRule("cloud-capacity", 1, _cloud),)
+CLOUD_RULES: tuple[MessageRule, ...] = (MessageRule("cloud-capacity", 2, _cloud),)

@@ -26,7 +26,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "kubelet-cache-race",
         Cause.OTHER,
-        "the node has not heard of {name} yet",
+        "the node has not heard of {name|an object that the pod mounts} yet",
         r"(?P<name>object \"[^\"]+\"/\"[^\"]+\") not registered",
         r"failed to sync (?P<name>configmap|secret) cache",
         code=Reason.STARTING,
@@ -39,7 +39,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "mounted-object-missing",
         Cause.CONFIG,
-        "the pod mounts {name}, which does not exist",
+        "the pod mounts {name|an object}, which does not exist",
         r"mountvolume.* (?P<name>(?:configmap|secret)s? \"[^\"]+\") (?:not found|is forbidden)",
         r"(?P<name>(?:configmap|secret(?:providerclass\S*)?)s? \"[^\"]+\") not found",
         r"(?P<name>references non-existent (?:secret|config(?:map)?) key:? \S+)",
@@ -47,7 +47,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
         r"(?P<name>couldn't (?:get|find) (?:key|configmap|secret)[^,;]*)",
         tokens="FailedMount",
         code=Reason.CONFIG_MISSING,
-        do="create {name} in the job's namespace, or correct its name in the job",
+        do="create {name|it} in the job's namespace, or correct its name in the job",
         version=2,
         weight=15,
     ),
@@ -55,7 +55,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "multi-attach",
         Cause.VOLUME_ATTACH,
-        "the volume {volume} is in use on another node",
+        "the volume[ {volume}] is in use on another node[: {said}]",
         r"multi-attach error for volume \"(?P<volume>[^\"]+)",
         r"(?:exclusively attached to one node|already (?:used by|attached to|in use)|ReadWriteOncePod|volume is (?:still )?(?:being )?attached|volumeinuse|is not attachable while)",
         unless=r"exec |container name|port|\d+/\d+ nodes|^name",
@@ -66,7 +66,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "attach",
         Cause.VOLUME_ATTACH,
-        "the volume {volume} cannot be attached to the node: {said}",
+        "the volume[ {volume}] cannot be attached to the node[: {said}]",
         r"(?:attachvolume\.\w+|waitforattach|mountvolume\.waitforattach|verifycontrollerattachedvolume) failed for volume \"(?P<volume>[^\"]+)",
         r"not (?:yet )?attached according to node status",
         r"failed to attach|(?:attach|attachment) (?:failed|timed? ?out|deadline)|external[- ]attacher|volume ?attachments?\b|controllerpublish(?:volume)?",
@@ -80,7 +80,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "attach-token",
         Cause.VOLUME_ATTACH,
-        "a volume cannot be attached to the node: {said}",
+        "a volume cannot be attached to the node[: {said}]",
         tokens="FailedAttachVolume FailedDetachVolume AttachVolumeFailed",
         version=2,
         weight=25,
@@ -98,7 +98,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "claim-unbound",
         Cause.VOLUME_UNBOUND,
-        "a volume claim is missing or not bound: {name}",
+        "a volume claim is missing or not bound[: {name}]",
         r"(?P<name>storageclass(?:es)?(?:\.storage\.k8s\.io)? \"?[^\"\s]+\"? (?:not found|does not exist|doesn't exist))",
         r"(?P<name>no persistent volumes available for this claim[^;]*)",
         r"(?P<name>(?:persistentvolumeclaim|pvc)s? \"?'?[\w.\-/]+\"?'? (?:(?:is |was )?not found|not bound|is not bound|is being deleted|doesn't exist|does not exist|is lost|unbound|bound to non-existent)[^,;]*)",
@@ -122,7 +122,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "claim-behind-mount",
         Cause.VOLUME_UNBOUND,
-        "the node cannot mount a claim that is missing or not bound: {name}",
+        "the node cannot mount a claim that is missing or not bound[: {name}]",
         r"error processing pvc \S+ (?:failed to fetch pvc from api server: )?(?P<name>.+)",
         r"^mountvolume.* (?P<name>persistentvolumeclaims? \"[^\"]+\" not found)",
         weight=22,
@@ -130,12 +130,12 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "csi-unregistered",
         Cause.VOLUME_MOUNT,
-        "the storage driver {driver} is not registered on the node",
+        "the storage driver[ {driver}] is not registered on the node",
         r"driver name (?P<driver>[\w.\-]+) not found in the list of registered csi drivers",
         r"csinode .*does not contain driver (?P<driver>[\w.\-]+)|driver (?P<place>[\w.\-]+) not (?:found|registered)",
         r"no (?:csi|volume) plugin matched",
         code=Reason.CSI_NOT_REGISTERED,
-        do="see that the node runs the driver's node plugin: {driver}",
+        do="see that the node runs the driver's node plugin[: {driver}]",
         weight=15,
     ),
     pattern(
@@ -151,7 +151,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "mount-not-ready",
         Cause.VOLUME_MOUNT,
-        "the mount of {volume} did not become ready in time",
+        "the mount of {volume|a volume} did not become ready in time",
         r"mount ?point (?:\S+ )?(?:is )?not ready",
         r"(?:mount pod|fuse pod|fuse|sidecar) .{0,80}not ready",
         r"(?:waiting for|wait for) (?:mount|fuse).{0,60}(?:ready|timeout|timed out)",
@@ -164,7 +164,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "mount-umbrella",
         Cause.VOLUME_MOUNT,
-        "the volumes {volume} were not mounted in time, and this message does not say why",
+        "volumes[ {volume}] were not mounted in time, and this message does not say why",
         r"unable to (?:attach or )?mount volumes.*?unmounted volumes=\[(?P<volume>[^\]]*)\]",
         r"unmounted volumes=\[(?P<volume>[^\]]*)\]",
         r"timeout expired waiting for volumes to attach or mount.*?(?:list of unmounted(?:/unattached)? volumes=\[(?P<volume>[^\]]*)\])?",
@@ -175,7 +175,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "mount",
         Cause.VOLUME_MOUNT,
-        "the volume {volume} cannot be mounted: {said}",
+        "the volume[ {volume}] cannot be mounted[: {said}]",
         r"mountvolume\.\w+ (?:initialization )?failed for volume \"(?P<volume>[^\"]+)",
         r"(?:map|unmap)volume\.\w+ failed for volume \"(?P<volume>[^\"]+)",
         r"failed to (?:prepare subpath|mount|map)\b.*?volume(?:mount)? \"(?P<volume>[^\"]+)",
@@ -190,7 +190,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
     pattern(
         "mount-token",
         Cause.VOLUME_MOUNT,
-        "a volume cannot be mounted: {said}",
+        "a volume cannot be mounted[: {said}]",
         tokens="VolumeConditionAbnormal FailedMount FailedMapVolume FailedMountOnFilesystemMismatch VolumeMountFailed MountFailed FailedUnmount",
         version=3,
         weight=25,

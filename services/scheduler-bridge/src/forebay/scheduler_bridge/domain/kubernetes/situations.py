@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from forebay.contracts.reasons import Layer, Reason
-from forebay.scheduler_bridge.domain.kubernetes import pods, workloads
+from forebay.scheduler_bridge.domain.kubernetes import deletion, failed_jobs, injected, pods, suspension, workloads
 from forebay.scheduler_bridge.domain.kubernetes.classify import classify
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Object,
     condition,
-    is_true,
     items_at,
     kind_of,
     labels_of,
@@ -24,13 +23,10 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     part,
     text_at,
 )
-from forebay.scheduler_bridge.domain.kubernetes.job_status import ends, is_batch, own_words
+from forebay.scheduler_bridge.domain.kubernetes.job_status import is_batch, own_words
 from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_event
 from forebay.scheduler_bridge.domain.kubernetes.subjects import Subject
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause, Message, finding
-
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_UNMANAGED = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,86 +45,6 @@ class SituationRule:
         return self.ask(subject, now, rule)
 
 
-def _job_ended(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
-    root = subject.root
-    if root is None:
-        return
-    well, badly = ends(root)
-    if well is not None and badly is not None:
-        yield _both_ends(root, well, badly)
-    elif well is not None:
-        ended = finding(
-            Cause.OTHER,
-            "it has ended well",
-            rule,
-            reason=Reason.COMPLETED,
-            layer=Layer.NONE,
-            next_action="nothing",
-            fits="now",
-            weight=0,
-        )
-        yield Seen(
-            finding=ended,
-            since=moment(well.get("lastTransitionTime")),
-            evidence=read_condition(well, "Job", where="jobCondition").evidence,
-        )
-    elif badly is not None:
-        yield _failed(subject, badly, now, rule)
-
-
-def _both_ends(root: Object, well: Object, badly: Object) -> Seen:
-    evidence = (
-        read_condition(well, "Job", where="jobCondition").evidence
-        + read_condition(badly, "Job", where="jobCondition").evidence
-    )
-    return Seen(
-        finding=finding(
-            Cause.OTHER,
-            f"{kind_of(root)} {name_of(root)} says that it succeeded and that it failed",
-            "succeeded-and-failed@1",
-            reason=Reason.CONTRADICTORY,
-            next_action="look at its pods and their logs, and decide by the output",
-            weight=2,
-        ),
-        since=moment(badly.get("lastTransitionTime")),
-        evidence=evidence,
-    )
-
-
-def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
-    """A job that failed, with the reason of the pod that made it fail."""
-    said = read_condition(badly, kind_of(subject.root or {}) or "Job", where="jobCondition")
-    running_out = said.finding.cause is Cause.TIMEOUT
-    found = [
-        seen
-        for pod in subject.pods
-        for seen in pods.look_at(subject.facts, pod, now)
-        if (seen.finding.cause is not Cause.OTHER or seen.finding.reason is Reason.PROCESS_KILLED)
-        and not (running_out and seen.finding.cause is Cause.TIMEOUT)
-    ]
-    decisive = min(found, key=lambda seen: seen.finding.weight, default=None)
-    if decisive is not None and decisive.finding.reason is Reason.PROCESS_KILLED:
-        decisive = _taken_off(subject) or decisive
-    if decisive is None or (running_out and decisive.finding.cause in {Cause.CRASH, Cause.OOM, Cause.OTHER}):
-        return said.but(sentence=f"the job failed: {said.finding.sentence} ({text_at(badly, 'reason')})", weight=3)
-    why = "its time limit passed" if running_out else f"the job failed ({text_at(badly, 'reason')})"
-    return Seen(
-        finding=decisive.but(
-            sentence=f"{why}: {decisive.finding.sentence}", weight=3, rule=f"{rule}/{decisive.finding.rule}"
-        ).finding,
-        since=said.since,
-        evidence=decisive.evidence + said.evidence,
-    )
-
-
-def _taken_off(subject: Subject) -> Seen | None:
-    """A kill that no pod can explain is the queue's, when it took the job off its nodes."""
-    conditions = [
-        found for one in subject.workloads if is_true(one, "Evicted") and (found := condition(one, "Evicted"))
-    ]
-    return read_condition(conditions[0], "Workload") if conditions else None
-
-
 def _pods(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
     """The first pod that is blocked speaks for the job; how many of how many are there is said with it."""
     expected = _expected(subject)
@@ -144,7 +60,6 @@ def _pods(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
         if pods.runs(pod) and not any(one is pod and seen.finding.weight < 50 for one, seen in found)
     ]
     blocked = [(pod, seen) for pod, seen in found if not any(pod is one for one in running)]
-    yield from _terminating(living, rule)
     if blocked:
         pod, seen = min(blocked, key=lambda entry: entry[1].finding.weight)
         yield _of_gang(pod, seen, expected, len(running), any(text_at(one, "spec", "nodeName") for one in running))
@@ -197,37 +112,6 @@ def _done(subject: Subject) -> bool:
     return isinstance(succeeded, int) and succeeded > 0
 
 
-def _terminating(living: list[Object], rule: str) -> Iterator[Seen]:
-    """An old pod that is still stopping while another of the same job runs: two may write at once."""
-    old = [
-        pod
-        for pod in living
-        if text_at(pod, "metadata", "deletionTimestamp") and text_at(pod, "status", "phase") == "Running"
-    ]
-    new = [
-        pod
-        for pod in living
-        if not text_at(pod, "metadata", "deletionTimestamp")
-        and text_at(pod, "status", "phase") in {"Running", "Pending"}
-    ]
-    if not old or not new:
-        return
-    names = ", ".join(f"{name_of(pod)} on {text_at(pod, 'spec', 'nodeName')}" for pod in old)
-    yield Seen(
-        finding=finding(
-            Cause.OTHER,
-            f"{len(old)} terminating: {names} is not confirmed dead and may still write, while {name_of(new[0])} takes its place",
-            f"{rule}/old-pod-terminating@1",
-            reason=Reason.OLD_POD_NOT_CONFIRMED_DEAD,
-            layer=Layer.NODE,
-            next_action="wait until the old pod is gone; nothing that it writes now may count (podReplacementPolicy: Failed prevents this)",
-            where=text_at(old[0], "spec", "nodeName") or None,
-            weight=6,
-        ),
-        since=moment(text_at(old[0], "metadata", "deletionTimestamp")),
-    )
-
-
 def _of_gang(pod: Object, seen: Seen, expected: int, running: int, placed: bool) -> Seen:  # noqa: FBT001 a fact about the others
     if expected <= 1:
         return seen
@@ -257,7 +141,7 @@ def _running(running: list[Object], rule: str) -> Seen:
 
 
 def _queue(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # noqa: ARG001 the rule's own findings carry their ids
-    suspended = any(_is_suspended(job) for job in subject.jobs) and not subject.pods
+    suspended = any(suspension.is_suspended(job) for job in subject.jobs) and not subject.pods
     for workload in subject.workloads:
         yield from workloads.look_at(subject.facts, workload, now, suspended=suspended)
 
@@ -280,7 +164,7 @@ def _said_of_it(subject: Subject) -> Iterator[Seen]:
             continue
         if event.reason in _NO_NEWS:
             continue
-        seen = read_event(event)
+        seen = injected.refused(subject.facts, event, read_event(event))
         if event.reason == "FailedCreate" and made and event.kind != "Pod":
             if made < expected:
                 said = f"{made} of {expected} pods were made, and the others may not be: {seen.finding.sentence}"
@@ -325,44 +209,6 @@ def _group(group: Object) -> Iterator[Seen]:
                 seen = read(message, moment(one.get("lastTransitionTime")))
                 if seen.finding.reason is not Reason.UNKNOWN:
                     yield seen.but(weight=max(seen.finding.weight, 34))
-
-
-def _is_suspended(job: Object) -> bool:
-    return part(job, "spec", "suspend") is True or part(job, "spec", "runPolicy", "suspend") is True
-
-
-def _unmanaged(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
-    """A suspended Job for which no queue controller made anything."""
-    root = subject.root
-    if root is None or subject.workloads or subject.pods or not _is_suspended(root):
-        return
-    made = moment(text_at(root, "metadata", "creationTimestamp"))
-    queue = labels_of(root).get(QUEUE_LABEL) or text_at(root, "metadata", "annotations", QUEUE_LABEL)
-    young = made is not None and now - made < _UNMANAGED
-    if queue and young:
-        said, action = f"the Job was just made; the queue {queue} has not taken it over yet", LATER
-        code, layer, cause, weight = Reason.NOT_EVALUATED_YET, Layer.NOT_EVALUATED, Cause.OTHER, 66
-    elif queue:
-        said = f"the Job names the queue {queue}, but no Workload of it exists: no queue controller has taken it over"
-        action = "see that Kueue runs and that its integration for this kind of job is enabled"
-        code, layer, cause, weight = Reason.NOT_MANAGED, Layer.JOB_OBJECT, Cause.QUEUE_MISCONFIG, 44
-    else:
-        said = f"the Job is suspended and has no label {QUEUE_LABEL}, so no queue will ever start it"
-        action = f"add the label {QUEUE_LABEL} to the Job, or unsuspend it"
-        code, layer, cause, weight = Reason.NOT_MANAGED, Layer.JOB_OBJECT, Cause.QUEUE_MISCONFIG, 44
-    yield Seen(
-        finding=finding(
-            cause,
-            said,
-            rule,
-            reason=code,
-            layer=layer,
-            next_action=action,
-            where=str(queue) if queue else None,
-            weight=weight,
-        ),
-        since=made,
-    )
 
 
 def _job_status(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # noqa: ARG001
@@ -427,11 +273,12 @@ def _nothing_said(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
 
 
 SITUATION_RULES: tuple[SituationRule, ...] = (
-    SituationRule("job-ended", 3, _job_ended),
-    SituationRule("pods", 1, _pods),
-    SituationRule("queue", 1, _queue),
-    SituationRule("refused", 2, _refused),
-    SituationRule("not-managed", 1, _unmanaged),
+    SituationRule("job-ended", 4, failed_jobs.look_at),
+    SituationRule("deletion", 1, deletion.look_at),
+    SituationRule("pods", 2, _pods),
+    SituationRule("queue", 2, _queue),
+    SituationRule("refused", 3, _refused),
+    SituationRule("not-managed", 2, suspension.look_at),
     SituationRule("job-status", 1, _job_status),
     SituationRule("own-words", 1, own_words),
     SituationRule("api-answers", 1, _api_answers),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from forebay.contracts.reasons import Layer, Reason
+from forebay.scheduler_bridge.domain.kubernetes import deactivation
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Facts,
     Object,
@@ -36,6 +38,9 @@ def look_at(facts: Facts, workload: Object, now: datetime, *, suspended: bool) -
     reserved = condition(workload, "QuotaReserved")
     holds = reserved is not None and reserved.get("status") in ("True", True)
     yield from _finished(workload)
+    if deactivation.is_out(workload):
+        yield from deactivation.look_at(facts, workload)
+        return
     if evicted:
         yield from _evicted(facts, workload)
     if admitted and not evicted and suspended:
@@ -46,7 +51,7 @@ def look_at(facts: Facts, workload: Object, now: datetime, *, suspended: bool) -
         yield from _queues(facts, workload)
         said = read_condition(reserved, "Workload") if reserved is not None else None
         if said is not None and said.finding.reason not in _NO_ANSWER:
-            yield _with_place(facts, workload, said)
+            yield _with_place(facts, workload, _with_preemptor(facts, said))
         else:
             yield _not_evaluated(facts, workload, said)
     for event in facts.about(workload):
@@ -57,8 +62,13 @@ def look_at(facts: Facts, workload: Object, now: datetime, *, suspended: bool) -
             yield seen.but(weight=max(seen.finding.weight, 58))
 
 
+_OF_EVICTION = re.compile(r"^(?:EvictedDueTo\w*|Preempted|Stopped|Evicted)$")
+
+
 def is_past(event: Said, workload: Object) -> bool:
-    """It told of a gate before quota that the Workload's condition does not know any more."""
+    """It told of a gate or an eviction that the Workload's conditions do not know any more."""
+    if _OF_EVICTION.match(event.reason):
+        return not is_true(workload, "Evicted") and part(workload, "spec", "active") is not False
     reserved = condition(workload, "QuotaReserved")
     return event.reason == _GATED and reserved is not None and text_at(reserved, "reason") != _GATED
 
@@ -99,6 +109,7 @@ def _evicted(facts: Facts, workload: Object) -> Iterator[Seen]:
         both = (*contradiction.evidence, *read_condition(condition(workload, "Admitted") or {}, "Workload").evidence)
         yield Seen(finding=contradiction.finding, since=why.since, evidence=both)
         return
+    why = _with_preemptor(facts, why)
     preempted = condition(workload, "Preempted")
     if preempted is not None and preempted.get("status") in ("True", True):
         why = Seen(
@@ -125,16 +136,26 @@ def _evicted(facts: Facts, workload: Object) -> Iterator[Seen]:
     yield why.but(weight=62 if replaced else min(why.finding.weight, 33))
 
 
+_UIDS = re.compile(r"\bUID: (?P<workload>[\w\-]+)(?:, JobUID: (?P<job>[\w\-]+))?")
+
+
+def _with_preemptor(facts: Facts, seen: Seen) -> Seen:
+    """The same with the name of the workload that took its place, when that is among the objects."""
+    uids = _UIDS.search(" ".join(message.text for message in seen.evidence))
+    if uids is None or seen.finding.cause is not Cause.PREEMPTED:
+        return seen
+    found = next(
+        (one for uid in (uids.group("job"), uids.group("workload")) if uid and (one := facts.by_uid(uid))), None
+    )
+    if found is None:
+        return seen
+    return seen.but(sentence=f"{seen.finding.sentence}: {kind_of(found)} {name_of(found)} took its place")
+
+
 def _before_timeout(facts: Facts, workload: Object) -> Seen | None:
     """After a time limit the cause is what the last pods said, not the eviction."""
-    owners = {text_at(one, "name") for one in items_at(workload, "metadata", "ownerReferences")}
-    found: list[Seen] = []
-    for event in facts.events:
-        mine = event.kind == "Pod" and any(event.name.startswith(f"{owner}-") for owner in owners)
-        if mine and event.namespace in {"", namespace_of(workload)}:
-            seen = read_event(event)
-            if seen.finding.cause not in {Cause.OTHER, Cause.TIMEOUT}:
-                found.append(seen)
+    read_all = map(read_event, deactivation.of_its_pods(facts, workload))
+    found = [seen for seen in read_all if seen.finding.cause not in {Cause.OTHER, Cause.TIMEOUT}]
     if not found:
         return None
     best = min(found, key=lambda seen: seen.finding.weight)
@@ -276,21 +297,6 @@ def _with_place(facts: Facts, workload: Object, seen: Seen) -> Seen:
 
 
 def _not_evaluated(facts: Facts, workload: Object, said: Seen | None) -> Seen:
-    if part(workload, "spec", "active") is False:
-        held = text_at(workload, "metadata", "annotations", "forebay.dev/held")
-        return Seen(
-            finding=finding(
-                Cause.OTHER,
-                f"the Workload is set inactive{f' by Forebay: {held}' if held else ''}",
-                "workload-inactive@1",
-                reason=Reason.CANCELLED if not held else Reason.ADMISSION_GATED,
-                layer=Layer.DATA if held else Layer.QUOTA,
-                next_action=LATER if held else "set spec.active of the Workload to true when it should run",
-                weight=30,
-            ),
-            since=said.since if said else None,
-            evidence=said.evidence if said else (),
-        )
     place = _place_of(facts, workload)
     queue = text_at(workload, "spec", "queueName")
     return Seen(

@@ -177,7 +177,8 @@ def _over(text: Text, rule: str) -> Finding | None:
     if not past and (stated is None or stated.group("type") not in _TROUBLE_WHEN_TRUE):
         return None
     what = stated.group("type") if stated is not None else "the condition"
-    said = f": {text.flat.removeprefix('Previously:').strip()}" if text.flat else ""
+    told = text.flat.removeprefix("Previously:").strip()
+    said = f": {told}" if told else ""
     return finding(
         Cause.OTHER,
         f"{what} is over{said}",
@@ -221,7 +222,7 @@ def _object_missing(text: Text, rule: str) -> Finding | None:
 
 OVER_RULES = (MessageRule("condition-over", 1, _over),)
 MISSING_RULES = (MessageRule("object-missing", 1, _object_missing),)
-HISTOGRAM_RULES = (MessageRule("scheduler-histogram", 3, _scheduler),)
+HISTOGRAM_RULES = (MessageRule("scheduler-histogram", 4, _scheduler),)
 BARE_RULES = (
     MessageRule("larger-than-any-node", 1, _too_large),
     MessageRule("no-nodes", 2, _no_nodes),
@@ -288,7 +289,7 @@ def classify(message: Message) -> Finding:
         found = rule.judge(text, rule.id)
         if found is not None:
             return found
-    said = text.flat[:200] or message.reason or "nothing"
+    said = text.flat[:200].rstrip(" :") or message.reason or "nothing was said"
     return finding(Cause.OTHER, f"no rule knows what this means: {said}", "unknown@1", weight=95)
 
 

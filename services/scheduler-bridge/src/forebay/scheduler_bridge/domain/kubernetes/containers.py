@@ -139,6 +139,8 @@ def _about(pod: Object, one: Container) -> Iterator[Seen]:
         yield _waiting(pod, waiting, one)
     elif terminated is not None and terminated.get("exitCode") not in (0, None):
         yield _terminated(terminated, one)
+    elif last is not None and not one.trains and last.get("exitCode") not in _ASKED_TO_STOP:
+        yield _terminated(last, one).but(weight=68)
     elif one.init and one.runs:
         yield Seen(
             finding=finding(
@@ -239,7 +241,7 @@ def _fell_first(seen: Seen, one: Container, trainer: Container, ended: Object) -
         return seen
     seconds = int((then - before).total_seconds())
     said = f"{seen.finding.sentence}; container {trainer.name} ended {seconds} s later with exit code {ended.get('exitCode')}"
-    return seen.but(sentence=said, weight=min(seen.finding.weight, 27))
+    return seen.but(sentence=said, weight=9)
 
 
 def _kept_open(pod: Object, all_of_it: tuple[Container, ...], trainer: Container | None) -> Iterator[Seen]:

@@ -111,7 +111,9 @@ def _old_pods(subject: Subject, rule: str) -> Iterator[Seen]:
         return
     places = [text_at(pod, "spec", "nodeName") for pod in old]
     lost = [place for place in places if is_lost(subject.facts, place)]
-    names = ", ".join(f"{name_of(pod)} on {place}" for pod, place in zip(old, places, strict=True))
+    names = ", ".join(
+        f"{name_of(pod)} on {place}" if place else name_of(pod) for pod, place in zip(old, places, strict=True)
+    )
     said = f"{len(old)} terminating: {names} is not confirmed dead and may still write, while {name_of(new[0])} takes its place"
     action = "wait until the old pod is gone; nothing that it writes now may count (podReplacementPolicy: Failed prevents this)"
     if lost:

@@ -46,10 +46,14 @@ def look_at(facts: Facts, pod: Object) -> Iterator[Seen]:
         return
     at, name, code = end
     then = f"container {name} ended with exit code {code}"
-    yield from _mounts(facts, pod, at, then)
+    found = list(_mounts(facts, pod, at, then))
     node = facts.find("Node", "", text_at(pod, "spec", "nodeName")) if text_at(pod, "spec", "nodeName") else None
     if node is not None:
-        yield from _devices(facts, node, at, then)
+        found += _devices(facts, node, at, then)
+    own = [read_ended(one.ended, f"container {one.name}") for one in containers_of(pod) if one.trains and one.ended]
+    for seen in found:
+        proof = (*(message for said in own for message in said.evidence), *seen.evidence)
+        yield Seen(finding=seen.finding, since=seen.since, evidence=proof)
 
 
 def _near(when: datetime | None, end: datetime) -> bool:

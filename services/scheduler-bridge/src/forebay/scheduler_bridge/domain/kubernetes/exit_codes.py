@@ -147,7 +147,7 @@ WRAPPER_RULES: tuple[MessageRule, ...] = (
     MessageRule("wrapper-exit-code", 1, _wrapped),
     MessageRule("pod-failure-policy", 2, _policy),
 )
-EXIT_RULES: tuple[MessageRule, ...] = (MessageRule("exit-code", 3, _plain),)
+EXIT_RULES: tuple[MessageRule, ...] = (MessageRule("exit-code", 4, _plain),)
 
 
 def _preflight(code: int, text: Text, rule: str) -> Finding:

@@ -7,6 +7,7 @@ train together the first to fall tells the cause; the others were stopped, or br
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -32,6 +33,7 @@ from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause, finding
 
 _STARTER = re.compile(r"(?:^|[-_])(?:submitter|launcher)$", re.IGNORECASE)
 _FIRST = re.compile(r"first failed job: (?P<name>[\w.\-]+)", re.IGNORECASE)
+_LONGEST = 200
 _OWN_END = 40
 """Weights from here on tell the end of a process; below, what ended it."""
 _LATE = datetime.max.replace(tzinfo=UTC)
@@ -89,7 +91,7 @@ def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
     said = read_condition(badly, kind_of(subject.root or {}) or "Job", where="jobCondition")
     running_out = said.finding.cause is Cause.TIMEOUT
     starters = [pod for pod in subject.pods if is_starter(pod)]
-    waited_for = _what_starters_waited_for(subject, starters, now) if starters else None
+    waited_for = what_starters_waited_for(subject, now)
     found = _of_pods(subject, _of_first_job(subject, badly), now, starters, running_out=running_out)
     reason = text_at(badly, "reason")
     if waited_for is not None and not any(_fell(pod) for pod, _ in found if not is_starter(pod)):
@@ -103,10 +105,17 @@ def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
             evidence=waited_for.evidence + said.evidence,
         )
     pod, decisive = _first(found)
+    if decisive is None and running_out:
+        decisive = _before_the_limit(subject)
+    quoted = _quoted(badly)
+    if quoted and pod is not None and is_starter(pod) and said.finding.cause is not Cause.OTHER:
+        return said.but(sentence=f"the job failed ({reason}): {quoted}", reason=Reason.PROCESS_FAILED, weight=3)
     if decisive is not None and decisive.finding.reason is Reason.PROCESS_KILLED:
         decisive = _taken_off(subject) or decisive
     if decisive is None or (running_out and decisive.finding.cause in {Cause.CRASH, Cause.OOM, Cause.OTHER}):
-        return said.but(sentence=f"the job failed: {said.finding.sentence} ({reason})", weight=3)
+        return said.but(
+            sentence=f"the job failed: {said.finding.sentence} ({reason}){f': {quoted}' if quoted else ''}", weight=3
+        )
     why = "its time limit passed" if running_out else f"the job failed ({reason}{_rounds(subject)})"
     sentence = f"{why}: {_whose(subject, pod)}{decisive.finding.sentence}{_alike(found, decisive)}"
     return Seen(
@@ -114,6 +123,40 @@ def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
         since=said.since,
         evidence=decisive.evidence + said.evidence,
     )
+
+
+def _quoted(badly: Object) -> str:
+    """What an operator says of an output that it quotes, and the last line of it, which is where an exception stands."""
+    lines = [line.strip() for line in text_at(badly, "message").splitlines() if line.strip()]
+    if len(lines) < 2:
+        return ""
+    return f"{lines[0].partition(',')[0][:_LONGEST]}: {lines[-1][:_LONGEST]}"
+
+
+def _before_the_limit(subject: Subject) -> Seen | None:
+    """What was last said about pods that are gone: why they did not start in time."""
+    names = [f"{name_of(job)}-" for job in subject.jobs]
+    said = [
+        read_event(event)
+        for event in subject.facts.events
+        if event.kind == "Pod" and any(event.name.startswith(name) for name in names)
+    ]
+    telling = [seen for seen in said if seen.finding.cause not in {Cause.OTHER, Cause.TIMEOUT}]
+    return min(reversed(telling), key=lambda seen: seen.finding.weight, default=None)
+
+
+def earlier_ends(subject: Subject, ended: list[Object], now: datetime, *, like: str = "") -> str:
+    """How pods that were replaced had ended, each way with its number; empty when none was. `like`: how the last one did."""
+    ways: Counter[str] = Counter()
+    for pod in ended:
+        best = pods.best(subject.facts, pod, now)
+        if best is not None:
+            ways[best.finding.sentence] += 1
+    alike = ways.pop(like, 0)
+    if alike:
+        return f"; {alike + 1} pods ended this way"
+    told = [f"{count} pod{'s' if count > 1 else ''} before ended: {way}" for way, count in ways.most_common(2)]
+    return "; " + "; ".join(told) if told else ""
 
 
 def _of_first_job(subject: Subject, badly: Object) -> tuple[Object, ...]:
@@ -202,8 +245,11 @@ def is_starter(pod: Object) -> bool:
     return (role or "").casefold() == "launcher" or any(_STARTER.search(name) for name in names)
 
 
-def _what_starters_waited_for(subject: Subject, starters: list[Object], now: datetime) -> Seen | None:
+def what_starters_waited_for(subject: Subject, now: datetime) -> Seen | None:
     """The first of the other pods that was not ready: the starter gave up on it, and its command never ran."""
+    starters = [pod for pod in subject.pods if is_starter(pod)]
+    if not any(_fell(pod) for pod in starters):
+        return None
     role = _role(starters[0])
     others = [pod for pod in subject.pods if not any(pod is one for one in starters)]
     for pod in others:

@@ -101,7 +101,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
                 r"|(?:did not|didn't|do not) have enough free storage|no allocatable storage|exceeds allocatable storage|NoVolumeBind|VolumeBindingNoMatch"
                 r"|storageclass(?:\.storage\.k8s\.io)? \S+ not found|create the persistentvolumeclaim"
                 r"|deleted storage claims"
-                r"|(?:persistentvolumeclaim|\bpvc\b)\s.*(?:not found|being deleted|non-existent|lost its|is lost|not bound|unbound|terminating)"
+                r"|(?:persistentvolumeclaim|\bpvc\b)\s.*(?:not found|not created|being deleted|non-existent|lost its|is lost|not bound|unbound|terminating)"
                 r"|error getting pvc|binding volumes|to place volume|volume capacity"
             ),
         ),

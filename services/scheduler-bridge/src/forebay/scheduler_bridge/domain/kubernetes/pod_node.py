@@ -43,7 +43,9 @@ def on_its_node(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
         yield _being_stopped(pod, deleted, gone=bool(name) and node is None and listed)
     if lost and ready is not None:
         seen = read_condition(ready, f"Node {name}")
-        said = f"node {name} does not answer ({text_at(ready, 'reason') or 'not ready'})"
+        unready = moment(ready.get("lastTransitionTime"))
+        at = f" since {unready:%H:%M:%S}" if unready is not None else ""
+        said = f"node {name} does not answer{at} ({text_at(ready, 'reason') or 'not ready'})"
         if deleted is not None and deleted <= now:
             yield Seen(
                 finding=finding(
@@ -86,7 +88,7 @@ def _being_stopped(pod: Object, since: datetime, *, gone: bool) -> Seen:
         if held:
             said += f"; the finalizer {held} holds it"
             action = f"see why the owner of {held} does not take its finalizer away"
-        cause, code, weight = Cause.OTHER, Reason.POD_DELETED, 65
+        cause, code, weight = Cause.OTHER, Reason.POD_DELETED, 28 if held else 59
     told = finding(cause, said, "pod-stopping@1", reason=code, layer=Layer.NODE, next_action=action, weight=weight)
     return Seen(finding=told, since=since)
 

@@ -75,7 +75,7 @@ _FORBIDDEN = r"(?:is forbidden|forbidden:)"
 _MEND = "change the pod so that it meets the policy that the message names, and submit again"
 
 API_RULES: tuple[MessageRule, ...] = (
-    MessageRule("resource-quota", 2, _quota),
+    MessageRule("resource-quota", 3, _quota),
     pattern(
         "quota-needs-requests",
         Cause.ADMISSION_DENIED,
@@ -92,6 +92,7 @@ API_RULES: tuple[MessageRule, ...] = (
         r"violates PodSecurity \"?(?P<name>[\w.:\-]+)\"?:? ?(?P<what>.*)",
         r"podsecuritypolic",
         r"unable to validate against any (?:pod security policy|security context constraint)",
+        version=2,
         do="set what the message lists in the pod's securityContext, and submit again",
         weight=20,
     ),
@@ -149,6 +150,7 @@ API_RULES: tuple[MessageRule, ...] = (
         r"validatingadmissionpolicy '?(?P<name>[\w.\-]+)'? .*denied(?: request)?:? ?(?P<why>.*)",
         r"mutatingadmissionpolicy '?(?P<name>[\w.\-]+)'?",
         r"(?:denied|blocked) (?:by|due to)(?: the)?(?: following)? polic(?:y|ies) ?(?P<name>[\w.\-]*)",
+        version=2,
         do=_MEND,
         weight=20,
     ),
@@ -250,15 +252,23 @@ API_RULES: tuple[MessageRule, ...] = (
         weight=20,
     ),
     pattern(
+        "namespace-terminating",
+        Cause.ADMISSION_DENIED,
+        "the namespace[ {name}] is being deleted, so nothing new may be made in it",
+        r"(?:in namespace \"?(?P<name>[\w.\-]+)\"? )?because it is being terminated",
+        code=Reason.BEING_DELETED,
+        do="submit the job to another namespace; to have this one again, see what holds its deletion (kubectl describe namespace)",
+        weight=20,
+    ),
+    pattern(
         "forbidden",
         Cause.ADMISSION_DENIED,
         "the cluster refuses to create the object[: {said}]",
         r"(?:pods?|jobs?(?:\.batch)?|persistentvolumeclaims?|workloads?[\w.]*|services?|podgroups?[\w.]*) \"?[\w.\-/]*\"? "
         + _FORBIDDEN,
         r"error creating: .*" + _FORBIDDEN,
-        r"because it is being terminated",
         unless=r"failed to pull|pull access|volume \"",
-        version=3,
+        version=4,
         weight=25,
     ),
     pattern(

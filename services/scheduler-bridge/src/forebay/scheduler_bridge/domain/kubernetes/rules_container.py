@@ -86,7 +86,7 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
         code=Reason.IMAGE_UNAUTHORIZED,
         do="create the secret in the job's namespace, or correct its name",
         either=True,
-        version=2,
+        version=3,
         weight=45,
     ),
     pattern(

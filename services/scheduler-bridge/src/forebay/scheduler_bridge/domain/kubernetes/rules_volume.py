@@ -59,6 +59,7 @@ VOLUME_RULES: tuple[MessageRule, ...] = (
         r"multi-attach error for volume \"(?P<volume>[^\"]+)",
         r"(?:exclusively attached to one node|already (?:used by|attached to|in use)|ReadWriteOncePod|volume is (?:still )?(?:being )?attached|volumeinuse|is not attachable while)",
         unless=r"exec |container name|port|\d+/\d+ nodes|^name",
+        version=2,
         code=Reason.VOLUME_IN_USE,
         do="wait until the old pod is gone, or use a volume that several nodes may share (ReadWriteMany)",
         weight=12,

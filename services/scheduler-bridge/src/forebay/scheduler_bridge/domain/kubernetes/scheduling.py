@@ -76,7 +76,12 @@ def dominant(histogram: Histogram) -> Counted | None:
     counted = histogram.counted
     if not counted:
         return histogram.uncounted[0] if histogram.uncounted else None
-    everywhere = [reason for count, reason in counted if histogram.nodes and count >= histogram.nodes]
+    known = any(reason.kind in _LATE for _, reason in counted)
+    everywhere = [
+        reason
+        for count, reason in counted
+        if histogram.nodes and count >= histogram.nodes and not (known and reason.kind is Kind.UNKNOWN)
+    ]
     if everywhere:
         return min(everywhere, key=lambda reason: (reason.kind in _SHORT, _ON_TIES.index(reason.kind)))
     late = [(count, reason) for count, reason in counted if reason.kind in _LATE]

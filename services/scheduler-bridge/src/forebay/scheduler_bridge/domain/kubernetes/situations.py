@@ -20,6 +20,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     labels_of,
     moment,
     name_of,
+    owner_names,
     part,
     text_at,
 )
@@ -60,8 +61,14 @@ def _pods(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
         if pods.runs(pod) and not any(one is pod and seen.finding.weight < 50 for one, seen in found)
     ]
     blocked = [(pod, seen) for pod, seen in found if not any(pod is one for one in running)]
-    if blocked:
+    replaced = [pod for pod in subject.pods if not any(pod is one for one in living)]
+    waits = failed_jobs.what_starters_waited_for(subject, now) if blocked else None
+    if waits is not None:
+        yield waits
+    elif blocked:
         pod, seen = min(blocked, key=lambda entry: entry[1].finding.weight)
+        before = failed_jobs.earlier_ends(subject, replaced, now, like=seen.finding.sentence)
+        seen = seen.but(sentence=f"{seen.finding.sentence}{before}")
         yield _of_gang(pod, seen, expected, len(running), any(text_at(one, "spec", "nodeName") for one in running))
     elif running and len(running) < expected and not _done(subject):
         missing = expected - len(running)
@@ -79,19 +86,24 @@ def _pods(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
             )
         )
     elif running:
-        yield _running(running, rule)
+        seen = _running(running, rule)
+        yield seen.but(sentence=f"{seen.finding.sentence}{failed_jobs.earlier_ends(subject, replaced, now)}")
 
 
 def _replaced(pod: Object, siblings: tuple[Object, ...]) -> bool:
     """Another pod has taken this one's place: it was made later, for the same index."""
     made = text_at(pod, "metadata", "creationTimestamp")
-    index = labels_of(pod).get("batch.kubernetes.io/job-completion-index")
     return any(
-        text_at(one, "metadata", "creationTimestamp") > made
-        and labels_of(one).get("batch.kubernetes.io/job-completion-index") == index
+        text_at(one, "metadata", "creationTimestamp") > made and _place_in_job(one) == _place_in_job(pod)
         for one in siblings
         if one is not pod
     )
+
+
+def _place_in_job(pod: Object) -> tuple[object, ...]:
+    """Which pod of which job it is; pods without an index stand for each other."""
+    owners = sorted(owner_names(pod))
+    return (*owners, labels_of(pod).get("batch.kubernetes.io/job-completion-index"))
 
 
 def _expected(subject: Subject) -> int:

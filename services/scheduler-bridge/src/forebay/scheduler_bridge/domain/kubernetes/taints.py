@@ -79,7 +79,7 @@ def named(pod: Object, nodes: Iterable[Object], seen: Seen) -> Seen:
     said, others, listed = found.sentence.partition(OTHERS)
     holders = sorted({name for taint, names in where.items() for name in names if str(taint) in decides.detail})
     return Seen(
-        finding=replace(found, sentence=f"{said}: {_few(holders)}{others}{listed}"),
+        finding=replace(found, sentence=f"{said}{f': {_few(holders)}' if holders else ''}{others}{listed}"),
         since=seen.since,
         evidence=seen.evidence,
     )

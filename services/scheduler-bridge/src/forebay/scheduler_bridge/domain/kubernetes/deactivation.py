@@ -28,7 +28,7 @@ RULE = "workload-inactive@2"
 _TIMEOUTS = re.compile(r"PodsReadyTimeout")
 _WHY: tuple[tuple[re.Pattern[str], Cause, str, str], ...] = (
     (
-        re.compile(r"Requeuing|re-?queu\w+ retries", re.IGNORECASE),
+        re.compile(r"Requeuing|re-?queuing retries", re.IGNORECASE),
         Cause.TIMEOUT,
         "after too many PodsReady timeouts",
         "once its pods can become ready",

@@ -78,6 +78,8 @@ class Registry:
     said: list[Event[EventBody]] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
+    files: str = "whole"
+    """What a look at the files of any model finds."""
 
     def __post_init__(self) -> None:
         self.service = definition(self.lists)
@@ -109,10 +111,23 @@ class Registry:
             )
 
     def command(self, name: str, /, *, project: str = PROJECT, **args: Any) -> dict[str, Any]:
+        if name == "model-release":
+            args = {"check": f"mc-{len(self.said)}", **args}
         outcome = self.service.commands[name](self.state, NothingPending(), request(args, project))
         for action in outcome.actions:
             self.act(action)
+        if outcome.result.get("pending"):  # what the worker would say of files that are there
+            self._checked(project, outcome.result)
+            return self.command(name, project=project, **args)
         return outcome.result
+
+    def _checked(self, project: str, waiting: dict[str, Any]) -> None:
+        work = next(one for one in self.work if one.payload.get("check") == waiting["check"])
+        about = {field: work.payload[field] for field in ("model", "number", "artefact_sha256", "check")}
+        found = models.ModelFilesChecked(
+            **about, status=self.files, findings=() if self.files == "whole" else ("gone",)
+        )
+        self.say(found, project=project)
 
     def ask(self, name: str, /, *, project: str = PROJECT, **args: Any) -> dict[str, Any]:
         answer = self.service.questions[name](self.state, request(args, project))

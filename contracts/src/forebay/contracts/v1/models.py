@@ -136,6 +136,71 @@ class ModelVersionRegistered(EventBody):
     by: str
 
 
+class ModelFilesKept(EventBody):
+    """The files of a model version are in the model store, verified; they outlive the folder that they were copied from."""
+
+    event: ClassVar[str] = "ModelFilesKept"
+    model: Name
+    number: int = Field(ge=1)
+    artefact_sha256: Sha256
+    store: str
+    """Folder of the store; a file lies there under the first two digits of its sha256 and its whole sha256."""
+    files: tuple[CheckpointFile, ...]
+    bytes: int = Field(ge=0)
+    added_bytes: int = Field(ge=0)
+    """What the store did not hold before."""
+
+
+class ModelFilesChecked(EventBody):
+    """The files of a model version were looked at, every byte: for a release, or because keeping them failed."""
+
+    event: ClassVar[str] = "ModelFilesChecked"
+    model: Name
+    number: int = Field(ge=1)
+    artefact_sha256: Sha256
+    check: Id
+    """Which request it answers."""
+    status: Literal["whole", "changed", "missing"]
+    findings: tuple[str, ...] = ()
+
+
+class CheckpointDeleted(EventBody):
+    """A person had the files of a save deleted; what is known about it stays. Decided before a file is touched."""
+
+    event: ClassVar[str] = "CheckpointDeleted"
+    checkpoint: Id
+    job: Id
+    attempt: int = Field(ge=0)
+    step: int = Field(ge=0)
+    uri: str
+    bytes: int = Field(ge=0)
+    reason: str
+    by: str
+
+
+class JobFilesDeleted(EventBody):
+    """A person had the files of a job deleted: its saves, output and logs; what is known about it stays."""
+
+    event: ClassVar[str] = "JobFilesDeleted"
+    job: Id
+    checkpoints: int = Field(ge=0)
+    """Saves that were deleted with it; each has its own CheckpointDeleted."""
+    reason: str
+    by: str
+
+
+class EvaluationEvidence(Value):
+    """Where the metrics of an evaluation come from."""
+
+    kind: Literal["job", "file", "typed"]
+    """`job`: a file that a job of Forebay wrote; `file`: any other file; `typed`: given by hand."""
+    file: str | None = None
+    sha256: Sha256 | None = None
+    job: Id | None = None
+    typed: tuple[str, ...] = ()
+    """Metrics that were given by hand beside the file."""
+
+
 class EvaluationRecorded(EventBody):
     """Metrics of exactly one artefact."""
 
@@ -146,7 +211,9 @@ class EvaluationRecorded(EventBody):
     artefact_sha256: Sha256
     metrics: dict[str, float]
     source: str
-    """File or tool the metrics came from."""
+    """File or tool the metrics came from, in the words of whoever recorded them."""
+    evidence: EvaluationEvidence | None = None
+    """None: recorded before sources were kept; counts as typed by hand."""
     by: str
 
 
@@ -179,6 +246,8 @@ class ReleasePolicySet(EventBody):
     model: Name | None = None
     """The model it holds for; None: every model of the project. Both hold where both are set."""
     rules: tuple[PolicyRule, ...] = ()
+    evidence: Literal["file", "job"] | None = None
+    """What an evaluation must come from at least; None: numbers typed by hand will do."""
     number: int = Field(ge=1)
     """How many times this policy has been set, this one included: its order, without any clock."""
     reason: str

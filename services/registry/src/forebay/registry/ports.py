@@ -44,6 +44,10 @@ class Artefacts(Protocol):
         """`files` as (path, sha256, bytes); reads `may_read` bytes at most."""
         ...
 
+    def look_at_kept(self, project: str, files: Sequence[tuple[str, str, int]], *, may_read: int = 0) -> Look:
+        """The same for files that the model store keeps."""
+        ...
+
 
 class EpisodeLists(Protocol):
     """Reads the immutable list that DatasetVersionCommitted names."""

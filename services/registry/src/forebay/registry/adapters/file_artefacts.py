@@ -16,6 +16,8 @@ from urllib.parse import unquote, urlparse
 
 from forebay.registry.domain.checkpoint_layout import unsafe_path
 from forebay.registry.ports import Look
+from forebay.registry.workers.keep_model import ModelStore
+from forebay.runtime.file_delivery import object_path
 from forebay.runtime.regular_files import open_regular
 
 _CHUNK = 1 << 20
@@ -26,8 +28,9 @@ _Stamp = tuple[int, int, int, int, int]
 class FileArtefacts:
     """`Artefacts` over the file system; `roots` are the same templates that the verifier has."""
 
-    def __init__(self, roots: Sequence[str] = ()) -> None:
+    def __init__(self, roots: Sequence[str] = (), store: ModelStore | None = None) -> None:
         self._roots = tuple(roots)
+        self._store = store
         self._known: OrderedDict[_Stamp, str] = OrderedDict()
 
     def look(
@@ -45,6 +48,16 @@ class FileArtefacts:
             return Look(seen=False)
         if len(files) == 1 and files[0][0] == folder.name and folder.is_file():  # a save of one file
             folder = folder.parent
+        return self._look(folder, files, may_read)
+
+    def look_at_kept(self, project: str, files: Sequence[tuple[str, str, int]], *, may_read: int = 0) -> Look:
+        if self._store is None:
+            return Look(seen=False)
+        objects = self._store.objects(project).resolve()
+        places = [(object_path(objects, one[1]).relative_to(objects).as_posix(), *one[1:]) for one in files]
+        return self._look(objects, places, may_read)
+
+    def _look(self, folder: Path, files: Sequence[tuple[str, str, int]], may_read: int) -> Look:
         try:
             problems = (_problem(folder, path, size) for path, _, size in files)
             problem = next((one for one in problems if one is not None), None)

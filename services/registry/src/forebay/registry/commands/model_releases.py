@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import msgspec
 
-from forebay.contracts.identifiers import content_digest
+from forebay.contracts.identifiers import content_digest, stable_id
 from forebay.contracts.v1.models import Channel, GateResult, ModelReleased, ModelRolledBack
 from forebay.registry.domain.contradictions import within
 from forebay.registry.domain.gates import Policy, check, failed, in_force, policy_of
 from forebay.registry.domain.graph import get
+from forebay.registry.domain.keeping import check_result, keep
 from forebay.registry.domain.names import CHANNELS
 from forebay.registry.domain.nodes import MODEL, Node, local_id, model_id, name_and_number, release_id
 from forebay.registry.domain.releases import Pointer, evaluations_of, latest_evaluation, pointer
@@ -31,7 +32,7 @@ _LIVE = ("canary", "production")
 
 
 def model_release(state: State, pending: Pending, request: Request) -> Outcome:
-    """Args {model, channel, number?, forced_reason?, previous?, policy?} or {model, channel, rollback: true, reason, number?}."""
+    """Args {model, channel, number?, forced_reason?, previous?, policy?, check?} or {model, channel, rollback: true, reason, number?}."""
     project, name, channel = request.project, text(request, "model"), channel_in(request)
     name = name.removeprefix(f"{MODEL}:")
     _refuse_while_moving(pending, project, name, channel)
@@ -54,6 +55,8 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
     if forced is None:
         _refuse_without_grounds(state, project, model, channel, evaluated=evaluation is not None)
         _refuse_failing(name, number, gate)
+    if channel != "retired" and (waiting := _look_at_files(state, request, model)) is not None:
+        return waiting
     body = ModelReleased(
         model=name,
         number=number,
@@ -72,6 +75,33 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
     said: dict[str, Any] = {"evaluation": body.evaluation, "forced_reason": forced}
     said["gate"] = None if gate is None else [one.model_dump(mode="json") for one in gate]
     return Outcome(result=result | said, actions=(emit,))
+
+
+def _look_at_files(state: State, request: Request, model: Node) -> Outcome | None:
+    """Every byte of the version is read for this very release: None when it is whole, an `Outcome` while that runs.
+
+    Whoever releases asks again with `check` as the outcome names it. No reason overrides this.
+    """
+    name, number = name_and_number(model.id)
+    check = optional_text(request, "check") or "mc-" + stable_id(request.project, request.id)[:24]
+    found = check_result(model, check)
+    if found is None:
+        work = keep(state, request.project, model, check)
+        if work is None:
+            raise Refused(
+                "files-unknown",
+                f"{name}@v{number}: no event says which files it has, so nobody can look at them",
+                "register its checkpoint again, with: forebay model register",
+            )
+        return Outcome(result={"pending": True, "check": check, "model": name, "number": number}, actions=(work,))
+    if found["status"] != "whole":
+        raise Refused(
+            "files-" + found["status"],
+            f"{name}@v{number} is not whole: {'; '.join(found['findings'])}",
+            "put the files back, or register another checkpoint",
+            {"status": found["status"], "findings": found["findings"]},
+        )
+    return None
 
 
 def policy_in(request: Request) -> Policy | None:
@@ -188,6 +218,8 @@ def _roll_back(state: State, request: Request, name: str, channel: Channel) -> O
     why = "no event has registered it" if model is None else _broken(state, project, model)
     if why is not None:
         raise Refused("artefact-changed", f"{name}@v{target} is broken: {why}", "release a version that is whole")
+    if model is not None and (waiting := _look_at_files(state, request, model)) is not None:
+        return waiting
     body = ModelRolledBack(
         model=name,
         channel=channel,

@@ -8,9 +8,16 @@ from typing import Any
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.identifiers import canonical_json, stable_id
-from forebay.contracts.v1.models import CheckpointImported, CheckpointWritten, LineageContradictionFound
+from forebay.contracts.v1.models import (
+    CheckpointImported,
+    CheckpointWritten,
+    LineageContradictionFound,
+    ModelVersionRegistered,
+)
 from forebay.registry.domain.contradictions import Contradiction, around, within
 from forebay.registry.domain.graph import get
+from forebay.registry.domain.keeping import keep
+from forebay.registry.domain.nodes import model_id
 from forebay.registry.domain.statements import STATEMENTS
 from forebay.runtime.machine import Action, Emit, Pending, Work
 from forebay.runtime.state import State
@@ -25,6 +32,10 @@ def decide(state: State, pending: Pending, recorded: Recorded[EventBody]) -> Ite
     actions: list[Action] = []
     if isinstance(body, CheckpointWritten | CheckpointImported):
         actions.append(verification(project, body))
+    if isinstance(body, ModelVersionRegistered):
+        model = get(state, project, model_id(body.model, body.number))
+        work = None if model is None else keep(state, project, model)
+        actions += [] if work is None else [work]
     actions += [publish(project, found) for found in _contradicted(state, project, body) if found.settled]
     return actions
 

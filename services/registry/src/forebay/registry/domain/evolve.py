@@ -52,7 +52,7 @@ from forebay.registry.domain.relations import UPLOADED_IN
 from forebay.registry.domain.statements import STATEMENTS
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SKEW_LIMIT = timedelta(minutes=5)
 """A sender's clock this far ahead of the stream's is said aloud; behind is only a late delivery."""

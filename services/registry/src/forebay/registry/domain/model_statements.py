@@ -114,6 +114,37 @@ def model_registered(body: models.ModelVersionRegistered) -> list[Statement]:
     ]
 
 
+def files_kept(body: models.ModelFilesKept) -> list[Statement]:
+    values = {
+        "kept_in": body.store,
+        "kept_bytes": body.bytes,
+        "kept_files": [[file.path, file.sha256, file.bytes] for file in body.files],
+    }
+    return [(model_id(body.model, body.number), values, ())]
+
+
+def files_checked(body: models.ModelFilesChecked) -> list[Statement]:
+    found = {"check": body.check, "status": body.status, "findings": list(body.findings)}
+    return [(model_id(body.model, body.number), {"files_checked": found}, ())]
+
+
+def checkpoint_deleted(body: models.CheckpointDeleted) -> list[Statement]:
+    values = {
+        "job": body.job,
+        "attempt": body.attempt,
+        "step": body.step,
+        "uri": body.uri,
+        "deleted_by": body.by,
+        "deleted_reason": body.reason,
+    }
+    return [(f"{CHECKPOINT}:{body.checkpoint}", values, ((WRITTEN_BY, attempt_id(body.job, body.attempt)),))]
+
+
+def job_files_deleted(body: models.JobFilesDeleted) -> list[Statement]:
+    values = {"files_deleted_by": body.by, "files_deleted_reason": body.reason}
+    return [(job_id(body.job), values, ())]
+
+
 def evaluated(body: models.EvaluationRecorded) -> list[Statement]:
     values = {
         "model": body.model,
@@ -123,6 +154,8 @@ def evaluated(body: models.EvaluationRecorded) -> list[Statement]:
         "source": body.source,
         "by": body.by,
     }
+    if body.evidence is not None:
+        values["evidence"] = plain(body.evidence)
     return [(f"{EVALUATION}:{body.evaluation}", values, ((EVALUATES, model_id(body.model, body.number)),))]
 
 
@@ -150,6 +183,7 @@ def policy_set(body: models.ReleasePolicySet) -> list[Statement]:
     values = {
         "number": body.number,
         "rules": [plain(rule) for rule in body.rules],
+        **known(evidence=body.evidence),
         "reason": body.reason,
         "by": body.by,
     }

@@ -46,6 +46,10 @@ STATEMENTS: dict[type[EventBody], Callable[[Any], list[Statement]]] = {
     jobs.JobFailed: job_statements.job_failed,
     jobs.JobCancelled: job_statements.job_cancelled,
     models.ModelVersionRegistered: model_statements.model_registered,
+    models.ModelFilesKept: model_statements.files_kept,
+    models.ModelFilesChecked: model_statements.files_checked,
+    models.CheckpointDeleted: model_statements.checkpoint_deleted,
+    models.JobFilesDeleted: model_statements.job_files_deleted,
     models.EvaluationRecorded: model_statements.evaluated,
     models.ReleasePolicySet: model_statements.policy_set,
     models.ModelReleased: model_statements.released,
@@ -66,6 +70,7 @@ REPEATABLE = frozenset(
         "CachePlanned",
         "EpisodeWithdrawn",
         "ReleasePolicySet",
+        "ModelFilesChecked",
     }
 )
 """Events that may happen to one node many times: their values are a history, not one field."""

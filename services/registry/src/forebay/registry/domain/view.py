@@ -216,10 +216,10 @@ def node_json(node_id: str, node: Node | None, *, claims: bool = False) -> dict[
         times = [fact.time for fact in node.facts if fact.name == event]
         if times:
             found["fields"][name] = min(times).isoformat()
-    if "files" in found["fields"]:
-        files = found["fields"]["files"]
+    for name in ("files", "kept_files"):
+        files = found["fields"].get(name)
         if isinstance(files, list):
-            found["fields"]["files"] = {"count": len(files), "bytes": sum(size for _, _, size in files)}
+            found["fields"][name] = {"count": len(files), "bytes": sum(size for _, _, size in files)}
     contested = {name: several for name, several in sorted(fields.items()) if is_contested(several)}
     if contested:
         found["contested"] = {name: _claims_json(several) for name, several in contested.items()}

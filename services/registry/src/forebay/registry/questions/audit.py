@@ -12,6 +12,7 @@ from typing import Any
 
 from forebay.registry.domain.contradictions import Contradiction
 from forebay.registry.domain.graph import get
+from forebay.registry.domain.keeping import files_of, is_kept
 from forebay.registry.domain.names import resolve
 from forebay.registry.domain.nodes import (
     CONTRADICTION,
@@ -211,17 +212,21 @@ def _tombstones(
 def _files(work: _Audit, model: Node) -> None:
     """Whether what was released can still be loaded, and is what was registered."""
     checkpoint = get(work.state, work.project, f"checkpoint:{shown(model, 'checkpoint')}")
-    files = [(path, sha256, size) for path, sha256, size in shown(checkpoint, "files", [])]
+    files = [(path, sha256, size) for path, sha256, size in files_of(work.state, work.project, model)]
     if not files:
         return
-    job, uri = shown(model, "job"), shown(model, "uri")
-    look = work.artefacts.look(work.project, job, uri, files, may_read=work.may_read)
+    if is_kept(model):
+        look = work.artefacts.look_at_kept(work.project, files, may_read=work.may_read)
+    else:
+        job, uri = shown(model, "job"), shown(model, "uri")
+        look = work.artefacts.look(work.project, job, uri, files, may_read=work.may_read)
     work.may_read -= look.read
     work.unread += look.unread
     if look.unread and work.contents:
         work.lack(model.id, f"the content of {look.unread} bytes of its files was not compared yet; ask again to go on")
     if not look.seen:
-        work.lack(model.id, f"its files at {shown(model, 'uri')} cannot be looked at from here")
+        place = shown(model, "kept_in") or shown(model, "uri")
+        work.lack(model.id, f"its files at {place} cannot be looked at from here")
     elif look.problem is not None:
         name, version = name_and_number(model.id)
         message = f"{name}@v{version}: {look.problem}"

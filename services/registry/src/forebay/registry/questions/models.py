@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from forebay.registry.domain.graph import children, get
+from forebay.registry.domain.keeping import files_of, is_kept, problem_at_registration
 from forebay.registry.domain.names import CHANNELS, resolve, top, unknown
-from forebay.registry.domain.nodes import EVALUATION, MODEL, RELEASE, Channel, Name, model_id, release_id, type_of
+from forebay.registry.domain.nodes import (
+    EVALUATION,
+    MODEL,
+    RELEASE,
+    Channel,
+    Name,
+    model_id,
+    name_and_number,
+    release_id,
+    type_of,
+)
 from forebay.registry.domain.releases import pointer
 from forebay.registry.domain.view import node_json, shown
-from forebay.registry.questions.request_args import number, text
+from forebay.registry.questions.request_args import number, optional_number, text
 from forebay.runtime.machine import Request
 from forebay.runtime.state import State
 
@@ -64,6 +75,24 @@ def model(state: State, request: Request) -> dict[str, Any]:
         "releases": history(state, project, name),
         "versions": versions,
         "after": newest - limit + 1 if newest > limit else None,
+    }
+
+
+def model_files(state: State, request: Request) -> dict[str, Any]:
+    """`model-files` {model, number?}: the files of a version with their digests, and where they are kept."""
+    project = request.project
+    node_id = version_of(state, project, text(request, "model"), optional_number(request, "number"))
+    name, number_ = name_and_number(node_id)
+    node = get(state, project, node_id)
+    files = [] if node is None else files_of(state, project, node)
+    return {
+        "model": name,
+        "number": number_,
+        "artefact_sha256": shown(node, "artefact_sha256"),
+        "files": [{"path": path, "sha256": sha256, "bytes": size} for path, sha256, size in files],
+        "kept": is_kept(node),
+        "store": shown(node, "kept_in"),
+        "problem": None if node is None else problem_at_registration(node),
     }
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote, urlparse
 
 from forebay.contracts.v1.models import (
@@ -96,7 +96,7 @@ def verify(body: Saved, roots: Sequence[Path], report: Callable[[None], None] = 
 
     Raises OSError only for trouble of the storage.
     """
-    folder = _folder(body.uri, roots)
+    folder = uri_folder(body.uri, roots)
     if isinstance(folder, Verdict):
         return folder
     unsafe = tuple(f"{file.path}: {why}" for file in body.files if (why := unsafe_path(file.path)))
@@ -113,7 +113,12 @@ def verify(body: Saved, roots: Sequence[Path], report: Callable[[None], None] = 
     return marked(verdict, marks)
 
 
-def single_file(place: Path, files: Sequence[CheckpointFile]) -> bool:
+class _Named(Protocol):
+    @property
+    def path(self) -> str: ...
+
+
+def single_file(place: Path, files: Sequence[_Named]) -> bool:
     """Whether a save is one file, named by its own path, and not a folder."""
     return len(files) == 1 and files[0].path == place.name and place.is_file()
 
@@ -147,7 +152,8 @@ def judge_files(folder: Path, names: frozenset[str], step: int) -> Verdict:
     return Verdict("corrupt" if faults else status, (*faults, *said), parts.kind)
 
 
-def _folder(uri: str, roots: Sequence[Path]) -> Path | Verdict:
+def uri_folder(uri: str, roots: Sequence[Path]) -> Path | Verdict:
+    """Where a save lies, inside the folders that may be read; else a verdict that says why not."""
     parsed = urlparse(uri)
     if parsed.scheme not in {"", "file"} or "\0" in uri:
         return Verdict("missing", (f"{uri[:200]!r} is not a path that this registry can read",))

@@ -102,6 +102,10 @@ ANSWERS: dict[str, dict[str, Any]] = {
         "datasets": [{"dataset": X, "latest": 1, "tasks": [X], "robots": [X]}], "after": None, **WHOLE,
     },
     "registry.model-register": {"model": X, "number": 1, "already": False, "step": 1, "job": X, "artefact_sha256": X},
+    "registry.model-files": {
+        "model": X, "number": 1, "kept": False, "store": X, "problem": X, "artefact_sha256": X,
+        "files": [{"path": X, "sha256": X, "bytes": 1}],
+    },
     "registry.model-evaluate": {"model": X, "number": 1, "metrics": {X: 0.5}},
     "registry.model-release": {"number": 1, "gate": [{"passed": True, "metric": X, "rule": X, "message": X}]},
     "registry.policies": {
@@ -153,7 +157,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 COMMANDS = [
     "jobs", "job j", "why j", "cancel j", "lineage m", "lineage m --table", "lineage m --mermaid", "impact e",
     "audit m", "diff a b", "history m", "search --task t", "model register m --job j", "model evaluate m --metric a=1",
-    "model release m@v1 --channel production", "model policy", "model list", "resume-point j", "dataset list",
+    "model release m@v1 --channel production", "model policy", "model list", "model fetch m@v1 /nowhere/out", "resume-point j", "dataset list",
     "dataset show d", "dataset check d@v1", "dataset place d@v1 s3://b/p", "rules waive LR-X-001 --dataset d --reason r",
     "episode withdraw e --reason r", "dataset register s3://b/p", "dataset compact d@v1 --reason r",
     "dataset cleanup d --dry-run", "dataset diff d@v1 d@v2", "cache list", "cache show p", "cache why p",

@@ -14,12 +14,15 @@ from forebay.contracts.parts import PROJECT_PARTS, Part, Source
 from forebay.contracts.v1.jobs import JobSucceeded
 from forebay.registry.app import VERIFIERS, definition
 from forebay.registry.domain.decide import VERIFY
+from forebay.registry.domain.keeping import KEEP
 from forebay.registry.settings import RegistrySettings
+from forebay.registry.workers.keep_model import ModelKeeper
 from forebay.registry.workers.verify_checkpoint import CheckpointVerifier
 from forebay.runtime.app import run_service
 from forebay.runtime.client import Answer, Client
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.runtime.rebuild import rebuild
+from forebay.runtime.work import Worker
 
 from services.registry.tests.histories import (
     PROJECT,
@@ -58,7 +61,8 @@ async def registry(server: NatsServer, folder: Path) -> AsyncIterator[None]:
     settings = RegistrySettings(
         home=folder, nats_url=server.url, nkey_file=server.key(service.source), store=folder / "state.sqlite"
     )
-    workers = {VERIFY: CheckpointVerifier(settings.roots())}
+    workers: dict[str, Worker] = {VERIFY: CheckpointVerifier(settings.roots())}
+    workers[KEEP] = ModelKeeper(settings.roots(), settings.models())
     task = asyncio.create_task(run_service(service, settings, workers, slots={VERIFY: VERIFIERS}))
     try:
         yield
@@ -116,7 +120,21 @@ async def test_from_checkpoint_to_release(server: NatsServer, tmp_path: Path) ->
             model = await ask(operator, "model-register", model="reach", job="reach-1")
             assert model.result["checkpoint"] == good.checkpoint
             await ask(operator, "model-evaluate", model="reach", metrics={"success": 0.9}, source="eval.json")
-            await ask(operator, "model-release", model="reach", channel="production")
+
+            async def kept() -> bool:
+                return bool((await ask(operator, "model-files", model="reach")).result["kept"])
+
+            await eventually(kept, what="the files are kept")
+            waiting = await ask(operator, "model-release", model="reach", channel="production")
+            assert waiting.result["pending"]
+            for path in (saves / "000500").iterdir():
+                path.unlink()  # it has been kept, so nobody needs it there
+
+            async def moved() -> bool:
+                args = {"model": "reach", "channel": "production", "check": waiting.result["check"]}
+                return "pending" not in (await operator.ask("registry", PROJECT, "model-release", args)).result
+
+            await eventually(moved, what="the files are read, and the channel moves")
             impact = await ask(operator, "impact", id=episode_id(1))
             assert impact.result["live"] == [{"model": "reach", "channel": "production", "number": 1}]
             before = await ask(operator, "digest")
@@ -148,11 +166,16 @@ async def test_commands_at_once(server: NatsServer, tmp_path: Path) -> None:
 
         async def release(number: int) -> str:
             args = {"model": "reach", "number": number, "channel": "canary", "forced_reason": "test", "previous": None}
-            try:
-                await operator.ask("registry", PROJECT, "model-release", args)
-            except Refused as refused:
-                return refused.code
-            return "moved"
+            args["check"] = f"mc-{number}"
+
+            async def answered() -> str | None:
+                try:
+                    answer = await operator.ask("registry", PROJECT, "model-release", args)
+                except Refused as refused:
+                    return refused.code
+                return None if answer.result.get("pending") else "moved"
+
+            return str(await eventually(answered, what="the release is decided"))
 
         outcomes = await asyncio.gather(*(release(number) for number in numbers))
         assert outcomes.count("moved") == 1

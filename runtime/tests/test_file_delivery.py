@@ -192,7 +192,7 @@ def test_contents_are_kept_once(tmp_path: Path) -> None:
     with source.open("rb") as stream:
         assert put(stream, one, tmp_path / "objects", "a") == 3
         assert put(stream, one, tmp_path / "objects", "b") == 0
-    source.write_bytes(b"abd")
+    source.write_bytes(b"xbc")
     assert object_path(tmp_path / "objects", one.sha256).read_bytes() == b"abc"
     (other,) = wanted({"weights": b"xyz"})
     with source.open("rb") as stream, pytest.raises(ContentError):
@@ -207,7 +207,7 @@ def test_a_damaged_content_is_replaced(tmp_path: Path) -> None:
     (one,) = wanted({"weights": b"abc"})
     place = object_path(tmp_path / "objects", one.sha256)
     place.parent.mkdir(parents=True)
-    place.write_bytes(b"abd")
+    place.write_bytes(b"xbc")
     with source.open("rb") as stream:
         assert put(stream, one, tmp_path / "objects", "a") == 3
     assert place.read_bytes() == b"abc"

@@ -106,7 +106,7 @@ async def test_sigterm_before_the_start_ends_the_attempt(attempt: Attempt) -> No
     await eventually(lambda: any(e["event"] == "PreflightReported" for e in attempt.waiting_events()), what="preflight")
     process.terminate()
     await process.wait()
-    assert (attempt.exit()["reason"], attempt.exit()["ran"]) == ("Cancelled", False)
+    assert (attempt.exit()["reason"], attempt.exit()["ran"]) == ("Stopped", False)
 
 
 async def test_a_save_that_a_killed_agent_did_not_announce_is_announced_by_the_next(attempt: Attempt) -> None:

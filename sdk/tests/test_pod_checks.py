@@ -19,6 +19,7 @@ MOUNTS = judge.read_mounts(
     "overlay / overlay rw,relatime,lowerdir=/a 0 0\n"
     "JuiceFS:pool /forebay/data/pick-place fuse.juicefs ro,relatime 0 0\n"
     "JuiceFS:pool /forebay/data/open fuse.juicefs rw,relatime 0 0\n"
+    "/dev/sda1 /forebay/data/disk ext4 ro 0 0\n"
     "tmpfs /forebay/data/ram tmpfs ro 0 0\n"
     "/dev/sda1 /with\\040blank ext4 ro 0 0\n"
     "shm /dev/shm tmpfs rw,nosuid,nodev,noexec,relatime,size=65536k 0 0\n"
@@ -38,7 +39,9 @@ class TestData:
             ("/forebay/data/pick-place", 3, (), []),
             ("/forebay/data/pick-place", 3, ("fuse.juicefs",), []),
             ("/forebay/data/pick-place", 3, ("nfs4",), [("fail", Reason.DATA_NOT_MOUNTED, 210)]),
-            ("/forebay/data/pick-place", 0, (), [("fail", Reason.DATA_NOT_MOUNTED, 210)]),
+            ("/forebay/data/pick-place", 0, (), [("fail", Reason.DATA_MISSING, 209)]),
+            ("/forebay/data/pick-place", 0, ("fuse.juicefs",), [("fail", Reason.DATA_MISSING, 209)]),
+            ("/forebay/data/disk", 0, (), [("fail", Reason.DATA_NOT_MOUNTED, 210)]),
             ("/forebay/data/pick-place/meta", 3, (), [("fail", Reason.DATA_NOT_MOUNTED, 210)]),
             ("/forebay/data/ram", 3, (), [("fail", Reason.DATA_NOT_MOUNTED, 210)]),
             ("/forebay/data/gone", 3, (), [("fail", Reason.DATA_NOT_MOUNTED, 210)]),

@@ -54,7 +54,7 @@ def test_everything_that_is_wrong_is_reported_together(tmp_path: Path) -> None:
     resources = {"cpu": 4096, "memory_bytes": 1 << 60, "gpus": 2}
     found = check(tmp_path, {"inputs": [lost], "resources": resources}, "no-such-program")
     assert {name: one.reason for name, one in found.items() if one.status == "fail"} == {
-        "data reach@v1": Reason.DATA_UNREADABLE,
+        "data reach@v1": Reason.DATA_MISSING,
         "output": Reason.OUTPUT_NOT_WRITABLE,
         "cpu": Reason.RESOURCES_MISSING,
         "memory": Reason.RESOURCES_MISSING,
@@ -92,3 +92,22 @@ def test_a_missing_script_is_found_before_the_start(tmp_path: Path) -> None:
     """`python train.py` with no train.py is a command that cannot run."""
     found = check(tmp_path, {"resources": {"memory_bytes": 1}}, sys.executable, str(tmp_path / "train.py"))["command"]
     assert found.reason == Reason.COMMAND_NOT_FOUND
+
+
+def test_three_kinds_of_absent_data_are_told_apart(root: Path, tmp_path: Path) -> None:
+    """Nothing mounted, something else mounted, and a version that is gone: each has its reason and its next step."""
+    empty, other, gone = tmp_path / "mnt", tmp_path / "other", root.parent / "pool"
+    empty.mkdir()
+    other.mkdir()
+    (other / "photos.zip").write_bytes(b"x")
+    gone.mkdir()
+    (gone / "v2").mkdir()
+    for place, reason, words in (
+        (empty, Reason.DATA_NOT_MOUNTED, "nothing is mounted on it"),
+        (empty / "pool/v1", Reason.DATA_NOT_MOUNTED, "nothing is mounted on it"),
+        (other, Reason.OTHER_DATA_MOUNTED, "photos.zip"),
+        (gone / "v1", Reason.DATA_MISSING, "does not exist"),
+    ):
+        found = check(tmp_path, {"inputs": [pinned(root) | {"root": str(place)}]})["data reach@v1"]
+        assert (found.status, found.reason) == ("fail", reason)
+        assert words in found.message

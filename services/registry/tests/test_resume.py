@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,11 +113,23 @@ class TestCompatibility:
 class TestNothing:
     @pytest.mark.parametrize(
         ("attempt", "cold", "mode"),
-        [(1, False, "cold"), (2, False, "refused"), (2, True, "cold"), (9, False, "refused")],
+        [(1, False, "cold"), (2, False, "cold"), (2, True, "cold"), (9, False, "cold")],
     )
     def test_no_checkpoint(self, attempt: int, *, cold: bool, mode: str) -> None:
-        """The first attempt starts cold; a later one is refused unless the job allows it."""
+        """Before the first checkpoint a cold start loses nothing, so every attempt may make one."""
         assert decide_resume([], wanted(attempt, cold=cold)).mode == mode
+
+    def test_a_cold_start_can_be_forbidden(self) -> None:
+        """A job that forbids it, or whose checkpoints may not be read yet, is refused; the first attempt is not."""
+        for attempt, mode in ((1, "cold"), (2, "refused")):
+            assert decide_resume([], replace(wanted(attempt), forbid_cold_start=True)).mode == mode
+            assert decide_resume([], replace(wanted(attempt), unread=True)).mode == mode
+
+    def test_a_checkpoint_that_cannot_be_used_is_a_loss(self) -> None:
+        """As soon as anything was saved, starting at step 0 needs the owner's word."""
+        torn = replace(save(500), status="corrupt")
+        assert decide_resume([torn], wanted(2)).mode == "refused"
+        assert decide_resume([torn], wanted(2, cold=True)).mode == "cold"
 
 
 class TestProperties:
@@ -226,3 +239,52 @@ class TestCommand:
         with pytest.raises(Refused) as refused:
             Registry().command("resume-point", **args)
         assert refused.value.code == "bad-request"
+
+
+class TestContinuing:
+    """A job that continues an earlier one goes on from its checkpoints, with reasons."""
+
+    def continued(self, *inherited: Save, **more: Any) -> Any:
+        request = replace(
+            wanted(1), continues="reach-1", inherited=tuple(replace(one, job="reach-1") for one in inherited)
+        )
+        return decide_resume([], replace(request, **more))
+
+    def test_resumes_from_the_furthest(self) -> None:
+        """The first attempt resumes where the earlier job was, and says whose checkpoint it is."""
+        point = self.continued(save(500), save(1000))
+        assert (point.mode, point.save.step) == ("resume", 1000)
+        assert point.reasons[0] == "continues reach-1"
+        assert "written by attempt 1 of reach-1" in point.reasons[1]
+
+    def test_own_checkpoints_come_first(self) -> None:
+        """What the job has saved itself counts before what it inherited."""
+        request = replace(wanted(2), continues="reach-1", inherited=(save(9000),))
+        point = decide_resume([save(1500)], request)
+        assert (point.mode, point.save and point.save.step) == ("resume", 1500)
+
+    def test_other_inputs_are_a_warm_start_with_its_reason(self) -> None:
+        """Another dataset version forbids a resume; the weights are taken, and the difference is on record."""
+        other = Compatibility(datasets=("dataset:cup-pick@v5",))
+        point = self.continued(save(1000), compatibility=other)
+        assert point.mode == "warm-start"
+        assert "dataset dataset:cup-pick@v4 → dataset:cup-pick@v5" in point.reasons[0]
+
+    def test_nothing_usable_is_not_step_zero(self) -> None:
+        """Torn checkpoints are a loss: refused, unless the job allows a cold start."""
+        torn = save(1000, "corrupt")
+        assert self.continued(torn).mode == "refused"
+        assert self.continued(torn, allow_cold_start=True).mode == "cold"
+
+    def test_nothing_left_is_a_cold_start(self) -> None:
+        """An earlier job without any checkpoint leaves nothing to lose."""
+        assert self.continued().mode == "cold"
+
+    def test_through_the_log(self) -> None:
+        """The command follows the chain of jobs that its request names."""
+        registry = Registry()
+        registry.say(submitted(), started(1), written(500), verified(written(500)))
+        registry.say(submitted("reach-2", restart={"start_from": "reach-1"}))
+        registry.say(submitted("reach-3", restart={"start_from": "reach-2"}))
+        answer = registry.command("resume-point", job="reach-3", attempt=1)
+        assert (answer["mode"], answer["step"]) == ("resume", 500)

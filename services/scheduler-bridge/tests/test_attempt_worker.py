@@ -123,7 +123,7 @@ async def test_failures_go_on_until_attempts_run_out(bench: Bench) -> None:
     await bench.work(1)
     failed = bench.world.said(jobs.JobFailed, job)[0]
     assert failed.reason.value == "AttemptsExhausted"
-    assert "last line of its log: token=**** rejected" in failed.message
+    assert "last line of its output: token=**** rejected" in failed.message
     facts = bench.world.said(jobs.RuntimeFactRecorded)
     assert not any("abcdef123456" in str(fact.data) + fact.message for fact in facts)
     assert [body.recovers for body in bench.world.said(jobs.AttemptStarted)] == [None, 1]

@@ -107,8 +107,8 @@ class TestGate:
         world.say(planned(second), Part.CACHE)
         assert world.job(second).gate == "open"
 
-    def test_a_cache_that_cannot_plan_is_told(self, world: World) -> None:
-        """CacheFailed that names the job, not a plan, shuts the gate with its reason."""
+    def test_a_column_that_the_version_lacks_fails_the_job(self, world: World) -> None:
+        """A pinned version never changes, so the job does not wait for ever: it ends with the reason."""
         job = world.submit(datasets=[{"name": "pick-place", "columns": ["colour"]}])
         world.say(granted(job))
         failed = {
@@ -121,7 +121,27 @@ class TestGate:
         }
         world.say(cache.CacheFailed.model_validate(failed), Part.CACHE)
         assert conditions(world, job)["CacheWarm"] == ("False", "ColumnUnknown")
-        assert "no column 'colour'" in world.ask("why", job=job)["sentence"]
+        assert world.job(job).state == "FAILED"
+        verdict = world.ask("why", job=job)["verdict"]
+        assert (verdict["cause"], verdict["layer"]) == ("ColumnUnknown", "data")
+        assert "no column 'colour'" in verdict["message"]
+        assert "correct `columns`" in verdict["next_action"]
+
+    def test_a_cache_that_cannot_plan_is_told(self, world: World) -> None:
+        """CacheFailed that names the job, not a plan, shuts the gate with its reason; what can be repaired is waited for."""
+        job = world.submit(datasets=[{"name": "pick-place"}])
+        world.say(granted(job))
+        failed = {
+            "plan": "none",
+            "name": "pick-place",
+            "number": 1,
+            "reason": "FormatUnsupported",
+            "message": "table version 9",
+            "job": job,
+        }
+        world.say(cache.CacheFailed.model_validate(failed), Part.CACHE)
+        assert conditions(world, job)["CacheWarm"] == ("False", "FormatUnsupported")
+        assert "table version 9" in world.ask("why", job=job)["sentence"]
 
 
 class TestTakingBack:

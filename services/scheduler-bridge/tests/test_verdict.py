@@ -95,14 +95,14 @@ def test_each_stage_of_an_attempt_has_its_cause() -> None:
     world.end_attempt(job, 2, exit_code=3, reason="ProcessFailed", message="exit code 3")
     ended = verdict(world, job)
     assert (ended["cause"], ended["layer"]) == ("AttemptsExhausted", "process")
-    assert "log.txt" in ended["next_action"]
+    assert "forebay retry" in ended["next_action"]
 
 
 @pytest.mark.parametrize(
     ("reason", "words"),
-    [("ResumeRefused", "cold start"), ("PreflightFailed", "mend"), ("StartFailed", "mend")],
+    [("ResumeRefused", "allow_cold_start"), ("PreflightFailed", "fix"), ("StartFailed", "fix")],
 )
-def test_a_refused_start_says_what_to_mend(reason: str, words: str) -> None:
+def test_a_refused_start_says_what_to_do(reason: str, words: str) -> None:
     """The end names the layer preflight, and the action fits the cause."""
     world = World()
     job = world.submit()

@@ -81,6 +81,8 @@ class Reason(StrEnum):
     STATUS_UNREACHABLE = "StatusUnreachable"
     PREFLIGHT_FAILED = "PreflightFailed"
     DATA_NOT_MOUNTED = "DataNotMounted"
+    DATA_MISSING = "DataMissing"
+    OTHER_DATA_MOUNTED = "OtherDataMounted"
     DATA_WRITABLE = "DataWritable"
     GPU_NOT_VISIBLE = "GpuNotVisible"
     GPU_COUNT = "GpuCount"
@@ -96,6 +98,7 @@ class Reason(StrEnum):
     COMPLETED = "Completed"
     PROCESS_FAILED = "ProcessFailed"
     PROCESS_KILLED = "ProcessKilled"
+    STOPPED = "Stopped"
     OUT_OF_MEMORY = "OutOfMemory"
     AGENT_LOST = "AgentLost"
     DISK_FULL = "DiskFull"
@@ -211,6 +214,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.STATUS_UNREACHABLE: "The bus cannot be reached; events are kept on disk and delivered later.",
     Reason.PREFLIGHT_FAILED: "A check before the start failed, so the command was not started.",
     Reason.DATA_NOT_MOUNTED: "The folder of the data is no mount, or an empty one.",
+    Reason.DATA_MISSING: "The volume with the data is mounted, and the dataset version is not on it.",
+    Reason.OTHER_DATA_MOUNTED: "Something else than the dataset version is mounted where it should be.",
     Reason.DATA_WRITABLE: "The data is mounted so that a job could change it.",
     Reason.GPU_NOT_VISIBLE: "A GPU was given on paper, and none can be seen inside.",
     Reason.GPU_COUNT: "Fewer GPUs can be seen than were asked for.",
@@ -225,6 +230,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.RUNNING: "The training process runs.",
     Reason.COMPLETED: "The training process ended with exit code 0.",
     Reason.PROCESS_FAILED: "The training process ended with an error.",
+    Reason.STOPPED: "The attempt was stopped from outside; its training did not fail, and the next attempt continues it.",
     Reason.PROCESS_KILLED: "The training process was ended by a signal from outside.",
     Reason.OUT_OF_MEMORY: "The kernel ended the process because memory ran out.",
     Reason.AGENT_LOST: "The agent that watched the process is gone without a word.",

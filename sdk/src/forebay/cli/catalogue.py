@@ -89,6 +89,7 @@ PROVIDERS: tuple[Provider, ...] = (
             "jobs": "List jobs.",
             "job": "Show everything on record about a job.",
             "why": "Say why a job is where it is.",
+            "retry": "Run a failed or cancelled job again, from its checkpoints.",
             "cancel": "Cancel a job.",
         },
     ),

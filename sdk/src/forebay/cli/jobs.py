@@ -1,4 +1,4 @@
-"""`forebay submit|jobs|job|why|cancel`."""
+"""`forebay submit|retry|jobs|job|why|cancel`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ _LOOK_EVERY_S = 0.5
 _UNREACHABLE_FOR_S = 60.0
 
 
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for its end; exit 0 only when it succeeded.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(help="With --wait: seconds; then exit 1, and the job goes on.", min=0, show_default="none"),
+]
+
 _SUBMIT_EXAMPLES = (
     "Examples: forebay submit examples/reach.yaml --wait · forebay submit --check job.yaml --project-file project.yaml"
     " · forebay submit --render job.yaml"
@@ -30,6 +36,7 @@ _SUBMIT_EXAMPLES = (
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("submit", epilog=_SUBMIT_EXAMPLES)(submit)
+    app.command("retry", epilog="Example: forebay retry reach --wait --timeout 3600")(retry)
     app.command("jobs", epilog="Example: forebay jobs")(jobs)
     app.command("job", epilog="Example: forebay job reach --json")(job)
     app.command("why", epilog="Example: forebay why reach")(why)
@@ -38,9 +45,14 @@ def register(app: typer.Typer) -> None:
 
 def submit(  # noqa: PLR0917 typer passes arguments by name
     file: Annotated[Path | None, typer.Argument(help="The job as YAML.", metavar="JOB.yaml")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit 0 only when it succeeded.")] = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Start at step 0 although an earlier run of this name left checkpoints."),
+    ] = False,
     wait_for_dataset: Annotated[
-        bool, typer.Option("--wait-for-dataset", help="Accept a dataset name that nobody has heard of yet.")
+        bool, typer.Option("--wait-for-dataset", help="Accept a dataset name or tag that does not exist yet.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Only check the file, offline; exit 1 for a problem.")] = False,
     render: Annotated[
@@ -53,7 +65,11 @@ def submit(  # noqa: PLR0917 typer passes arguments by name
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a training job. The same file again, while the job lives, is the same job."""
+    """Submit a training job. The same file again, while the job lives, is the same job.
+
+    When an earlier run of the same name has failed or was cancelled and left checkpoints, nothing is submitted until you say
+    how to go on: `forebay retry JOB`, `restart: {start_from: JOB}` in the file, or --fresh.
+    """
     if schema:
         show_schema()
         return
@@ -69,22 +85,49 @@ def submit(  # noqa: PLR0917 typer passes arguments by name
     refuse_secrets(spec, file)
     place = find_place(project or spec.get("project"))
     place.require_room("the job", {"home": ATTEMPT_BYTES})
-    args = {"spec": spec, "wait_for_dataset": wait_for_dataset}
+    args = {"spec": spec, "wait_for_dataset": wait_for_dataset, "fresh": fresh}
     result = place.ask(BRIDGE, "submit", args, request_id=uuid.uuid4().hex)
+    _submitted(place, result, wait=wait, timeout=timeout, as_json=as_json)
+
+
+def retry(
+    job: Annotated[str, typer.Argument(help="A job that has failed or was cancelled; its name means the newest run.")],
+    wait: Wait = False,
+    timeout: Timeout = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a failed or cancelled job once more: the same request and dataset versions, from its last good checkpoint.
+
+    The new run is a job of its own; `forebay why` shows from which checkpoint it continues, and why.
+    """
+    place = find_place(project)
+    result = place.ask(BRIDGE, "retry", {"job": job}, request_id=uuid.uuid4().hex)
+    _submitted(place, result, wait=wait, timeout=timeout, as_json=as_json)
+
+
+def _submitted(place: Place, result: dict[str, Any], *, wait: bool, timeout: float | None, as_json: bool) -> None:
+    """Say what became of a request, and wait for its end where that is wanted."""
+    job_id = str(result["job"])
     if not as_json:
         how = "is the same job, which is under way" if result.get("adopted") else "submitted"
-        console().print(
-            f"[bold]{escape(result['job'])}[/] {how}; see why it waits with: forebay why {escape(result['job'])}"
-        )
+        console().print(f"[bold]{escape(job_id)}[/] {how}; see why it waits with: forebay why {escape(job_id)}")
+        if starts := result.get("starts"):
+            console().print(f"  {escape(starts)}")
         for warning in result.get("warnings", ()):
             errors().print(f"[yellow]![/] {escape(warning)}")
     if not wait:
         if as_json:
             print_json(result)
         return
-    end = run_async(_follow(place, str(result["job"]), quiet=as_json))
+    end = run_async(_follow(place, job_id, quiet=as_json, within=timeout))
+    over = end["state"] in _ENDED
     if as_json:
-        print_json(result | {"state": end["state"], "sentence": end["sentence"]})
+        print_json(result | {"state": end["state"], "sentence": end["sentence"], "timed_out": not over})
+    elif not over:
+        errors().print(
+            f"{escape(job_id)} has not ended within {timeout:g} s; it goes on. Look again with: forebay why {escape(job_id)}"
+        )
     if end["state"] != "SUCCEEDED":
         raise typer.Exit(1)
 
@@ -123,13 +166,13 @@ def read_job(file: Path) -> dict[str, Any]:
     return {str(name): value for name, value in found.items()}
 
 
-async def _follow(place: Place, job_id: str, *, quiet: bool) -> dict[str, Any]:
-    """Print what changes until the job has ended. A short outage of the bus is waited out."""
+async def _follow(place: Place, job_id: str, *, quiet: bool, within: float | None) -> dict[str, Any]:
+    """Print what changes until the job has ended or the time is over. A short outage of the bus is waited out."""
     from forebay.runtime.errors import Unreachable  # noqa: PLC0415
 
     out, said = console(), ""
     loop = asyncio.get_running_loop()
-    heard = loop.time()
+    started = heard = loop.time()
     async with place.client() as client:
         while True:
             try:
@@ -143,7 +186,7 @@ async def _follow(place: Place, job_id: str, *, quiet: bool) -> dict[str, Any]:
             if answer["sentence"] != said and not quiet:
                 said = answer["sentence"]
                 out.print(f"{coloured(answer['state'])} {escape(said)}")
-            if answer["state"] in _ENDED:
+            if answer["state"] in _ENDED or (within is not None and loop.time() - started >= within):
                 return dict(answer)
             await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -225,6 +268,10 @@ def why(
     waited = ", ".join(f"{layer} {seconds(count)}" for layer, count in found["waited_seconds"].items() if count >= 0.1)
     if waited:
         out.print(f"time spent: {escape(waited)}")
+    if output := found.get("output"):
+        out.print(f"last output of attempt {output['attempt']}:")
+        for line in output["lines"]:
+            out.print(f"  {escape(line)}", highlight=False)
     for one in found.get("unseen", ()):
         out.print(f"not seen: {escape(one['object'])} is {escape(one['message'])}")
 

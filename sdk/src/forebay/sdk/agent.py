@@ -122,7 +122,7 @@ class Agent:
         except ForebayError as error:
             reason, message = Reason.START_FAILED, str(error)
         except asyncio.CancelledError:
-            reason, message = Reason.CANCELLED, "the attempt was stopped before its command was started"
+            reason, message = Reason.STOPPED, "the attempt was stopped before its command was started"
         _log.error("%s", message)
         return Exit(reason=reason, message=message, ran=False)
 
@@ -199,8 +199,7 @@ class Agent:
         )
         await self._until_there_is_room(partial(self._say, body, self._settings.job, self._settings.attempt))
         if failed := [check for check in checks if check.status == "fail"]:
-            full = all(check.reason == Reason.OUTPUT_FULL for check in failed)
-            raise NotStarted(Reason.DISK_FULL if full else Reason.PREFLIGHT_FAILED, _sentence(failed))
+            raise NotStarted(_decisive(failed), _sentence(failed))
 
     async def _resume_point(self, inputs: Inputs) -> ResumePoint:
         await self._link.drain(self._settings.bus_deadline_s)
@@ -289,20 +288,34 @@ def _sentence(failed: Sequence[PreflightCheck]) -> str:
     return "; ".join(f"{check.name}: {check.message}" for check in failed)
 
 
+_PASSING = {Reason.OUTPUT_FULL: Reason.DISK_FULL, Reason.DATA_NOT_MOUNTED: Reason.DATA_NOT_MOUNTED}
+"""Failed checks that a later attempt may pass -> how the attempt ends when nothing else is wrong."""
+
+
+def _decisive(failed: Sequence[PreflightCheck]) -> Reason:
+    """What every later attempt would meet again decides; else what may pass."""
+    passing = [_PASSING.get(check.reason, Reason.PREFLIGHT_FAILED) for check in failed]
+    return Reason.PREFLIGHT_FAILED if Reason.PREFLIGHT_FAILED in passing else passing[0]
+
+
 def _judge(code: int, stopped: signal.Signals | None, *, out_of_memory: bool) -> Exit:
     """Put the end of the command into words."""
-    if code == 0:
-        return Exit(exit_code=0, reason=Reason.COMPLETED, message="the command ended with exit code 0", ran=True)
-    if code > 0:
-        return Exit(
-            exit_code=code, reason=Reason.PROCESS_FAILED, message=f"the command ended with exit code {code}", ran=True
-        )
+    if code >= 0:
+        message = f"the command ended with exit code {code}"
+        reason = Reason.PROCESS_FAILED if code else Reason.COMPLETED
+        if stopped is not None:
+            reason, message = Reason.STOPPED, f"{message} after the attempt was stopped with {stopped.name}"
+        return Exit(exit_code=code, reason=reason, message=message, ran=True)
     name = signal.Signals(-code).name
     if out_of_memory:
         message = f"the kernel ended the command ({name}) because memory ran out"
         return Exit(signal=-code, reason=Reason.OUT_OF_MEMORY, message=message, ran=True)
-    by = f" after the agent was told to stop with {stopped.name}" if stopped else " from outside"
-    return Exit(signal=-code, reason=Reason.PROCESS_KILLED, message=f"the command was ended by {name}{by}", ran=True)
+    if stopped is not None:
+        message = f"the command was ended by {name} after the attempt was stopped with {stopped.name}"
+        return Exit(signal=-code, reason=Reason.STOPPED, message=message, ran=True)
+    return Exit(
+        signal=-code, reason=Reason.PROCESS_KILLED, message=f"the command was ended by {name} from outside", ran=True
+    )
 
 
 def _exit_code(ended: Exit) -> int:

@@ -29,6 +29,7 @@ class Inputs(BaseModel):
     compatibility: Compatibility = Compatibility()
     resources: Resources = Resources()
     allow_cold_start: bool = False
+    forbid_cold_start: bool = False
     command: tuple[str, ...] = ()
 
     def where_is(self, pinned: PinnedInput) -> str:

@@ -19,6 +19,7 @@ from forebay.contracts.v1.jobs import PreflightCheck
 SHM = "/dev/shm"  # noqa: S108 the name of the mount, nothing is written here
 BAD_INPUTS, DATASET_CHANGED, CONFIG_UNREADABLE, CHECKPOINT_UNREADABLE, RESUME_REFUSED = 200, 201, 202, 203, 204
 OUTPUT_NOT_WRITABLE, OUTPUT_FULL, SHM_TOO_SMALL = 205, 206, 207
+OTHER_DATA_MOUNTED, DATA_MISSING = 208, 209
 DATA_NOT_MOUNTED, DATA_UNREADABLE, GPU_NOT_VISIBLE, DRIVER_MISMATCH, GPU_COUNT = 210, 211, 212, 213, 214
 OUTPUT_LOST, RESUME_UNKNOWN, CHECKS_BROKE = 215, 216, 219
 
@@ -31,7 +32,9 @@ EXIT_CODES: dict[int, str] = {
     OUTPUT_NOT_WRITABLE: "the output folder takes no files",
     OUTPUT_FULL: "the output folder has no room",
     SHM_TOO_SMALL: f"{SHM} is smaller than needed",
-    DATA_NOT_MOUNTED: "the data's folder is no mount, of the wrong kind, or empty",
+    OTHER_DATA_MOUNTED: "something else than a dataset version is mounted at the data's folder",
+    DATA_MISSING: "the data's volume is mounted, and the version is not on it",
+    DATA_NOT_MOUNTED: "nothing is mounted at the data's folder, or the pool's mount behind it is gone",
     DATA_UNREADABLE: "the data is mounted and cannot be read",
     GPU_NOT_VISIBLE: "no GPU can be seen",
     DRIVER_MISMATCH: "GPU driver and library do not fit each other",
@@ -41,8 +44,11 @@ EXIT_CODES: dict[int, str] = {
     CHECKS_BROKE: "the checks themselves broke",
 }
 """Every exit code of `forebay pod prepare`, with what it means."""
-_MOUNT_IS_DEAD = frozenset({errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT, errno.ENODEV, errno.EHOSTDOWN})
+MOUNT_IS_DEAD = frozenset({errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT, errno.ENODEV, errno.EHOSTDOWN})
+"""What a file system that lost its server answers."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NODE_DISKS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "overlay", "zfs", "f2fs"})
+"""What a node's own disk is formatted with."""
 _NO_STORAGE = frozenset({"tmpfs", "ramfs", "proc", "sysfs", "devtmpfs", "cgroup", "cgroup2"})
 """File systems of a running machine: no data lies there."""
 
@@ -117,11 +123,26 @@ def judge_data_mount(
         yield failed(name, Reason.DATA_NOT_MOUNTED, message, DATA_NOT_MOUNTED)
         return
     if not entries:
-        message = f"{path} is an empty folder on {found.kind}: the version is not there, or the mount behind it is gone"
-        yield failed(name, Reason.DATA_NOT_MOUNTED, message, DATA_NOT_MOUNTED)
+        yield _empty(name, path, found, kinds)
         return
     if "rw" in found.options:
         yield warned(f"{name} mode", Reason.DATA_WRITABLE, f"{path} is mounted read-write; a job could change the data")
+
+
+def _empty(name: str, path: str, found: MountPoint, kinds: Sequence[str]) -> Finding:
+    """A volume of the pool's own kind that lacks the version, or the node's disk showing through where the pool was."""
+    pool = found.kind in kinds if kinds else found.kind not in NODE_DISKS
+    if pool:
+        message = f"{path} is mounted ({found.kind}) and empty: the version is not in the pool any more"
+        return failed(name, Reason.DATA_MISSING, message, DATA_MISSING)
+    message = f"{path} is an empty folder on the node's own disk ({found.kind}): the pool is not mounted there"
+    return failed(name, Reason.DATA_NOT_MOUNTED, message, DATA_NOT_MOUNTED)
+
+
+def judge_no_manifest(name: str, path: str, manifest: str) -> Finding:
+    """Files lie there, and none of them says which version they are."""
+    message = f"{path} holds files and no {manifest}: something else than the dataset version is mounted there"
+    return failed(name, Reason.OTHER_DATA_MOUNTED, message, OTHER_DATA_MOUNTED)
 
 
 def judge_read_error(name: str, path: str, error: OSError) -> Finding:
@@ -144,7 +165,7 @@ def judge_write_error(path: str, error: OSError) -> Finding:
     said = f"{error.strerror or error} (errno {error.errno})"
     if error.errno in _NO_ROOM:
         return failed("output", Reason.OUTPUT_FULL, f"{path} has no room: {said}", OUTPUT_FULL)
-    code = OUTPUT_LOST if error.errno in _MOUNT_IS_DEAD else OUTPUT_NOT_WRITABLE
+    code = OUTPUT_LOST if error.errno in MOUNT_IS_DEAD else OUTPUT_NOT_WRITABLE
     return failed("output", Reason.OUTPUT_NOT_WRITABLE, f"{path} takes no files: {said}", code)
 
 

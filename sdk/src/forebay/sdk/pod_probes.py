@@ -95,6 +95,9 @@ def _data(pinned: PinnedInput, inputs: PodInputs, mounts: Sequence[MountPoint], 
         yield from (item for item in mounted if item.check.status == "fail" or "data-mode" not in inputs.skip)
         if any(item.check.status == "fail" for item in mounted):
             return
+        if not (root / MANIFEST_FILE).exists():
+            yield judge.judge_no_manifest(name, str(root), MANIFEST_FILE)
+            return
         digest = hashlib.sha256(read_regular(root / MANIFEST_FILE)).hexdigest()
         expected = (pinned.number, pinned.manifest_sha256)
         if (drifted := judge.judge_version(name, expected=expected, found=(None, digest))) is not None:

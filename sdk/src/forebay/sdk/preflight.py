@@ -23,9 +23,11 @@ from forebay.contracts.v1.jobs import PreflightCheck, Resources
 from forebay.runtime.regular_files import open_regular, read_regular
 from forebay.sdk.errors import DataUnreadableError
 from forebay.sdk.inputs import Inputs, local_path
+from forebay.sdk.pod_checks import MOUNT_IS_DEAD, NODE_DISKS, mount_of, read_mounts
 from forebay.sdk.roots import Root, root_at
 
 _READ_BYTES = 64 * 1024
+_MOUNT_TABLE = Path("/proc/self/mounts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +100,51 @@ def check_input(pinned: PinnedInput, root: Path) -> PreflightCheck:
     """The pinned version opens here, and its files are the ones that were committed."""
     name = f"data {pinned.name}@v{pinned.number}"
     try:
+        if (absent := what_is_missing(root)) is not None:
+            return _fail(name, *absent)
         problem, files, size = compare_manifest(root, pinned.manifest_sha256)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return _fail(name, Reason.DATA_UNREADABLE, f"{root} cannot be read: {error}; is the pool mounted here?")
+    except OSError as error:
+        gone = error.errno in MOUNT_IS_DEAD
+        reason = Reason.DATA_NOT_MOUNTED if gone else Reason.DATA_UNREADABLE
+        return _fail(name, reason, f"{root} cannot be read: {error.strerror or error}; {_REPAIRS[reason]}")
+    except (ValueError, KeyError, TypeError) as error:
+        return _fail(name, Reason.DATASET_CHANGED, f"{root}: its list of files cannot be read: {error}")
     if problem:
         return _fail(name, Reason.DATASET_CHANGED, f"{root}: {problem}")
     return _pass(name, Reason.DATA_READABLE, f"{files} files, {size} bytes open at {pinned.name}@v{pinned.number}")
+
+
+_REPAIRS = {
+    Reason.DATA_NOT_MOUNTED: "mount the volume; the job tries again",
+    Reason.DATA_UNREADABLE: "check the permissions and the disk of this folder",
+}
+
+
+def what_is_missing(root: Path) -> tuple[Reason, str] | None:
+    """Why no dataset version lies at `root`: nothing is mounted, something else is, or the data is gone; None: one does."""
+    if (root / MANIFEST_FILE).exists():
+        return None
+    if root.is_dir() and any(root.iterdir()):
+        some = ", ".join(sorted(path.name for path in root.iterdir())[:3])
+        message = (
+            f"{root} holds {some}, and no {MANIFEST_FILE}: another folder than the dataset version is mounted or"
+            " named here; correct the mount, then run `forebay retry`"
+        )
+        return Reason.OTHER_DATA_MOUNTED, message
+    there = next(path for path in (root, *root.parents) if path.is_dir())
+    if not any(there.iterdir()) and not _is_volume(there):
+        message = f"{there} is an empty folder, and nothing is mounted on it; {_REPAIRS[Reason.DATA_NOT_MOUNTED]}"
+        return Reason.DATA_NOT_MOUNTED, message
+    state = "is empty" if there == root else f"does not exist ({there} does)"
+    message = f"{root} {state}: the dataset version is not there any more; restore it or use another version"
+    return Reason.DATA_MISSING, message
+
+
+def _is_volume(folder: Path) -> bool:
+    """The folder is a mount point, or lies on another file system than the disk of this machine."""
+    mounts = read_mounts(_MOUNT_TABLE.read_text(encoding="utf-8", errors="replace"))
+    found = mount_of(str(folder.resolve()), mounts)
+    return folder.is_mount() or (found is not None and found.kind not in NODE_DISKS | {"tmpfs"})
 
 
 def check_output(output: Path, free_bytes: int) -> PreflightCheck:

@@ -58,6 +58,7 @@ async def ask_resume_point(link: BusLink, settings: JobSettings, inputs: Inputs)
         "job": settings.job,
         "attempt": settings.attempt,
         "allow_cold_start": inputs.allow_cold_start,
+        "forbid_cold_start": inputs.forbid_cold_start,
         "compatibility": inputs.compatibility.model_dump(mode="json", exclude_none=True),
         "skip_unverified": False,
         READ_UP_TO: link.outbox.last_seq,  # saves that were announced a moment ago count

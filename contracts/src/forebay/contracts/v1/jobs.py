@@ -20,12 +20,16 @@ class DatasetInput(Value):
     access: Literal["A", "B", "C"] | None = None
     """How the job reads it: A LeRobot files on the mount, B Lance on object storage, C Lance on the mount.
     None: as the version was made."""
+    version: int | None = Field(default=None, ge=1)
+    """The version that the name stands for, whatever its tag names now: set when an earlier run is continued."""
 
 
 class ModelInput(Value):
     """Base weights the job starts from; pinned, leased, warmed and gated like a dataset."""
 
     name: str
+    version: int | None = Field(default=None, ge=1)
+    """As for a dataset."""
 
 
 class Resources(Value):
@@ -66,9 +70,12 @@ class RestartPolicy(Value):
 
     max_attempts: int = Field(default=3, ge=1, le=100)
     allow_cold_start: bool = False
-    """Without a usable checkpoint a second attempt is refused unless this is set."""
+    """Start at step 0 even though checkpoints exist and none of them can be used."""
     start_from: str | None = None
-    """Checkpoint (`ck-…`) whose weights the first attempt starts from; a warm start, unless it was imported to resume."""
+    """A checkpoint (`ck-…`) whose weights the first attempt starts from: a warm start, unless it was imported to resume.
+    Or an earlier job (`reach-1`): training continues from its checkpoints, and starts warm where the inputs differ."""
+    forbid_cold_start: bool | None = None
+    """Refuse a second attempt at step 0 even before the first checkpoint, when nothing would be lost by it."""
 
 
 class JobSpec(Value):
@@ -315,6 +322,8 @@ class AttemptEnded(EventBody):
     message: str
     ran: bool = True
     """False: the training command was never started (preflight or resume refused)."""
+    output: tuple[str, ...] | None = None
+    """The last lines that the command printed."""
 
 
 class NodeLost(EventBody):

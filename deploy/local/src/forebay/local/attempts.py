@@ -17,6 +17,8 @@ import psutil
 from forebay.local.home import Home
 
 _GRACE_S = 5.0
+STOP_MARK = "stop.json"
+"""Read by the scheduler-bridge when an agent is gone without a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class LiveAttempt:
     project: str
     job: str
     attempt: str
+    folder: Path
     processes: tuple[psutil.Process, ...]
 
     def __str__(self) -> str:
@@ -39,12 +42,17 @@ def live_attempts(home: Home) -> list[LiveAttempt]:
         processes = tuple(_with_children(_named_in(file)))
         if processes:
             project, job, attempt = file.parts[-4:-1]
-            found.append(LiveAttempt(project=project, job=job, attempt=attempt, processes=processes))
+            found.append(
+                LiveAttempt(project=project, job=job, attempt=attempt, folder=file.parent, processes=processes)
+            )
     return found
 
 
 def stop(attempts: list[LiveAttempt]) -> None:
-    """Ask every process to end, then insist."""
+    """Ask every process to end, then insist. A mark in the attempt's folder says that this was no failure."""
+    for attempt in attempts:
+        with contextlib.suppress(OSError):  # without the mark the agent's own report still says it
+            (attempt.folder / STOP_MARK).write_text(json.dumps({"by": "forebay down"}), encoding="utf-8")
     processes = [process for attempt in attempts for process in attempt.processes]
     for process in processes:
         with contextlib.suppress(psutil.Error):

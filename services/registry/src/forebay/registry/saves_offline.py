@@ -313,7 +313,9 @@ def resume_in(found: Found, *, named: str | None, compatibility: Compatibility, 
     passed = next((one for one in found.passed if one.name == named), None)
     if passed is not None:
         return ResumePoint(mode="refused", reasons=(f"{passed.name} was asked for and is refused: {passed.reason}",))
-    wanted = Wanted(attempt=2, allow_cold_start=False, compatibility=compatibility, named=named, steps=steps)
+    wanted = Wanted(
+        attempt=2, allow_cold_start=False, forbid_cold_start=True, compatibility=compatibility, named=named, steps=steps
+    )
     suspect = [save for save in found.saves if save.state == "suspect"]
     point = decide_resume([_save(save) for save in found.saves if save.state != "suspect"], wanted)
     if named is not None:

@@ -52,6 +52,8 @@ class Observation:
     command: str | None = None
     """`pid@start` of the command, once it was started."""
     exit: ExitReport | None = None
+    stopped: str = ""
+    """Why an agent that is gone was ended from outside: somebody stopped it, or the machine was restarted."""
     processes: tuple[int, ...] = field(default=())
 
 

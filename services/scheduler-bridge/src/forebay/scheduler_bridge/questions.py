@@ -13,6 +13,7 @@ from forebay.contracts.reasons import Layer
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
+from forebay.scheduler_bridge.domain.attempts import root_cause
 from forebay.scheduler_bridge.domain.backend import Backend
 from forebay.scheduler_bridge.domain.business import recovering, standing, waited
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
@@ -79,6 +80,7 @@ class Questions:
             "waited_seconds": {layer: round(seconds, 3) for layer, seconds in waited(job, request.now).items()},
             "attempts": [_attempt(item) for item in job.attempts],
             "holds_quota": any(item.holds for item in job.attempts),
+            "output": _output(job),
             "unseen": unseen_of(state, job),
             "submitted_at": _plain(job.submitted_at),
         }
@@ -96,6 +98,14 @@ class Questions:
     def table(self) -> dict[str, Question]:
         """The questions by name, for the service's definition."""
         return {"jobs": self.jobs, "job": self.job, "why": self.why, ATTEMPT_OF: self.attempt_of}
+
+
+def _output(job: Job) -> dict[str, Any] | None:
+    """What the attempt that explains the job's end, or its last retry, printed last."""
+    root = root_cause(job)
+    if root is None or root.ending is None or not root.ending.output or job.state == "SUCCEEDED":
+        return None
+    return {"attempt": root.number, "lines": list(root.ending.output)}
 
 
 def unseen_of(state: State, job: Job) -> list[dict[str, str]]:

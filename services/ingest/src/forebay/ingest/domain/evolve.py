@@ -316,10 +316,10 @@ def _job_submitted(fold: Fold, project: str, body: jobs.JobSubmitted) -> None:
     if fold.get(Lease, place(project, body.job)) is not None:
         return
     pins = [
-        replace(_pin("dataset", d.name, columns=d.columns, episodes=d.episodes), access=d.access)
+        replace(_pin("dataset", d.name, columns=d.columns, episodes=d.episodes), access=d.access, number=d.version)
         for d in body.spec.datasets
     ]
-    pins += [_pin("model", m.name) for m in body.spec.models]
+    pins += [replace(_pin("model", m.name), number=m.version) for m in body.spec.models]
     put_pinned(fold, Lease(project=project, job=body.job, pins=tuple(pins)))
 
 

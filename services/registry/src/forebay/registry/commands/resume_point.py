@@ -11,7 +11,7 @@ asking again returns the recorded one.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -36,7 +36,7 @@ from forebay.runtime.state import State
 
 
 def resume_point(state: State, pending: Pending, request: Request) -> Outcome:
-    """Args {job, attempt, allow_cold_start?, compatibility?, skip_unverified?, checkpoint?}."""
+    """Args {job, attempt, allow_cold_start?, forbid_cold_start?, compatibility?, skip_unverified?, checkpoint?}."""
     project, job, attempt = request.project, text(request, "job"), number(request, "attempt", 0, least=1)
     if attempt < 1:
         raise Refused("bad-request", "the argument 'attempt' is missing")
@@ -53,6 +53,7 @@ def resume_point(state: State, pending: Pending, request: Request) -> Outcome:
             f"the log is not read up to the start of attempt {attempt} of {job}, so saves before it may be unread",
             "ask again in a moment, or with skip_unverified to decide on what is known",
         )
+    wanted = replace(wanted, unread=attempt > 1 and node is None)
     saves = saves_of(state, project, job)
     waiting = None if wanted.skip_unverified else _waiting(saves, wanted)
     if waiting is not None:
@@ -62,7 +63,7 @@ def resume_point(state: State, pending: Pending, request: Request) -> Outcome:
             "ask again in a moment, or with skip_unverified to pass over it",
             {"checkpoint": waiting.id, "step": waiting.step},
         )
-    point = decide_resume(saves, wanted, suspects_of(state, project, job))
+    point = decide_resume(saves, wanted, all_suspects(state, project, job, wanted))
     emit = Emit(project=project, body=event_of(job, attempt, point), dedupe=(job, attempt))
     return Outcome(result=result_of(job, attempt, point), actions=(emit,))
 
@@ -70,7 +71,9 @@ def resume_point(state: State, pending: Pending, request: Request) -> Outcome:
 def _waiting(saves: list[Save], wanted: Wanted) -> Save | None:
     """The unchecked save that the answer depends on."""
     begin = wanted.start_from
-    return begin if begin is not None and begin.status is None else unverified_ahead(saves)
+    if begin is not None and begin.status is None:
+        return begin
+    return unverified_ahead(saves) or (None if saves else unverified_ahead(wanted.inherited))
 
 
 def wanted_of(state: State, request: Request, job: str, attempt: int) -> Wanted:
@@ -78,21 +81,46 @@ def wanted_of(state: State, request: Request, job: str, attempt: int) -> Wanted:
     node = get(state, request.project, job_id(job))
     start = shown(node, "start_from")
     begin = None if start is None else get(state, request.project, f"{CHECKPOINT}:{start}")
-    if start is not None and (begin is None or save_of(begin) is None):
+    lineage = _continued(state, request.project, job)
+    if start is not None and not lineage and (begin is None or save_of(begin) is None):
         raise Refused(
             "unknown-checkpoint",
-            f"job {job} starts from checkpoint {start}, which nobody has written or imported",
+            f"job {job} starts from {start}, which is neither a checkpoint nor a job of this project",
             "correct restart.start_from and submit again",
         )
     return Wanted(
         attempt=attempt,
         allow_cold_start=flag(request, "allow_cold_start"),
+        forbid_cold_start=flag(request, "forbid_cold_start"),
         compatibility=_compatibility(request),
         skip_unverified=flag(request, "skip_unverified"),
         steps=optional_number(request, "steps") or _steps(shown(node, "parameters", {})),
         named=optional_text(request, "checkpoint"),
         start_from=None if begin is None else save_of(begin),
+        continues=lineage[0] if lineage else None,
+        inherited=tuple(
+            replace(save, job=earlier) for earlier in lineage for save in saves_of(state, request.project, earlier)
+        ),
     )
+
+
+def _continued(state: State, project: str, job: str) -> list[str]:
+    """The job that a job continues, the one that that one continues, and so on."""
+    found: list[str] = []
+    start = shown(get(state, project, job_id(job)), "start_from")
+    while isinstance(start, str) and start not in {job, *found}:
+        node = get(state, project, job_id(start))
+        if first_fact(node, "JobSubmitted") is None:
+            break
+        found.append(start)
+        start = shown(node, "start_from")
+    return found
+
+
+def all_suspects(state: State, project: str, job: str, wanted: Wanted) -> frozenset[str]:
+    """Of the job itself, and of the jobs whose checkpoints it may continue from."""
+    jobs = {job, *(save.job for save in wanted.inherited if save.job is not None)}
+    return frozenset[str]().union(*(suspects_of(state, project, one) for one in sorted(jobs)))
 
 
 _STEP_NAMES = ("steps", "total_steps", "max_steps", "num_train_steps")

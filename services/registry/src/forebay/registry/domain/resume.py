@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from forebay.contracts.v1.models import Compatibility, SkippedCheckpoint
@@ -21,7 +21,21 @@ CRASHES_BEFORE_SUSPECT = 3
 _MAX_SKIPPED = 50
 _MAX_REASON = 400
 _MAX_NEWER = 5
-_OUTSIDE = frozenset({"ProcessKilled", "AgentLost", "Cancelled", "DiskFull"})
+_OUTSIDE = frozenset(
+    {
+        "ProcessKilled",
+        "AgentLost",
+        "Cancelled",
+        "DiskFull",
+        "Stopped",
+        "Preempted",
+        "Evicted",
+        "EvictedDrain",
+        "EvictedMemory",
+        "NodeLost",
+        "DataNotMounted",
+    }
+)
 """Ends that say nothing about the checkpoint that was loaded."""
 NEWEST = frozenset({"last", "latest"})
 """Names by which a person means the newest save."""
@@ -50,6 +64,8 @@ class Save:
     """`warm-start` or `resume` for a save that a person brought in."""
     imported_reason: str | None = None
     unknown: tuple[str, ...] = ()
+    job: str | None = None
+    """The job that wrote it, where that is another one."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -84,6 +100,9 @@ class Wanted:
 
     attempt: int
     allow_cold_start: bool
+    forbid_cold_start: bool = False
+    unread: bool = False
+    """The log is not read up to this attempt, so there may be checkpoints that are not known yet."""
     compatibility: Compatibility
     skip_unverified: bool = False
     steps: int | None = None
@@ -92,6 +111,10 @@ class Wanted:
     """The one checkpoint that a person asks for: an id, a step, or its folder."""
     start_from: Save | None = None
     """Where the job's owner lets its first attempt begin."""
+    continues: str | None = None
+    """The earlier job that this one continues,"""
+    inherited: tuple[Save, ...] = ()
+    """its checkpoints, and those of the jobs that it continued itself."""
 
 
 def save_of(node: Node) -> Save | None:
@@ -224,7 +247,8 @@ def decide_resume(saves: Sequence[Save], wanted: Wanted, suspect: frozenset[str]
         else:
             skipped.append(SkippedCheckpoint(checkpoint=save.id, step=save.step, reason=why[:_MAX_REASON]))
     if not usable:
-        return _without(wanted, tuple(skipped[:_MAX_SKIPPED]))
+        none = tuple(skipped[:_MAX_SKIPPED])
+        return _continued(wanted, none, suspect) or _without(wanted, none)
     chosen = next((save for save in usable if save.status == "complete"), usable[0])
     skipped += [
         SkippedCheckpoint(checkpoint=save.id, step=save.step, reason=_inexact(save))
@@ -243,7 +267,8 @@ def decide_resume(saves: Sequence[Save], wanted: Wanted, suspect: frozenset[str]
 
 
 def _grounds(wanted: Wanted, chosen: Save) -> list[str]:
-    written = f", written by attempt {chosen.attempt}" if chosen.attempt else ""
+    of = f" of {chosen.job}" if chosen.job else ""
+    written = f", written by attempt {chosen.attempt}{of}" if chosen.attempt else of and f", written by {chosen.job}"
     origin = written if chosen.imported is None else ", imported"
     reasons = [f"resumed from step {chosen.step} (checkpoint {chosen.id}{origin})"]
     if chosen.status == "inexact":
@@ -328,19 +353,49 @@ def _start(wanted: Wanted, save: Save, skipped: tuple[SkippedCheckpoint, ...]) -
     return ResumePoint(mode="warm-start", reasons=(reason, *said), save=save, skipped=skipped)
 
 
+def _continued(wanted: Wanted, skipped: tuple[SkippedCheckpoint, ...], suspect: frozenset[str]) -> ResumePoint | None:
+    """Where a job goes on that continues an earlier one; None: that one left nothing."""
+    if not wanted.inherited:
+        return None
+    point = decide_resume(wanted.inherited, replace(wanted, continues=None, inherited=(), start_from=None), suspect)
+    found = tuple(sorted((*skipped, *point.skipped), key=lambda one: -one.step))[:_MAX_SKIPPED]
+    if point.mode == "resume":
+        return replace(point, reasons=(f"continues {wanted.continues}", *point.reasons), skipped=found)
+    gone = overwritten(wanted.inherited)
+    warm = [save for save in wanted.inherited if save.status in WARM and save.id not in gone and save.id not in suspect]
+    if warm:
+        save = max(warm, key=lambda one: one.order)
+        why = _unusable(save, wanted, gone, suspect) or "it cannot be resumed"
+        reason = f"continues {wanted.continues}, warm start from step {save.step} of {save.id}: {why}"
+        return ResumePoint(mode="warm-start", reasons=(reason, *_remarks(wanted, save)), save=save, skipped=found)
+    said = f"{wanted.continues} left no checkpoint that can be used"
+    if wanted.allow_cold_start:
+        return replace(point, mode="cold", reasons=(f"{said}; the job allows a cold start", *point.reasons[1:]))
+    refusal = f"{said}; restart.allow_cold_start starts at step 0 all the same"
+    return replace(point, mode="refused", reasons=(refusal, *point.reasons[1:]), skipped=found)
+
+
 def _without(wanted: Wanted, skipped: tuple[SkippedCheckpoint, ...]) -> ResumePoint:
     said = tuple(f"step {one.step} skipped: {one.reason}" for one in skipped)
-    if wanted.start_from is not None and (wanted.attempt == 1 or wanted.allow_cold_start):
+    nothing_lost = not (skipped or wanted.forbid_cold_start or wanted.unread)
+    if wanted.start_from is not None and (wanted.attempt == 1 or wanted.allow_cold_start or nothing_lost):
         return _start(wanted, wanted.start_from, skipped)
     if wanted.attempt == 1 and not skipped:
-        return ResumePoint(mode="cold", reasons=("first attempt, and no checkpoint is on record",))
+        none = "first attempt, and no checkpoint is on record"
+        if wanted.continues is not None:
+            none = f"{wanted.continues} left no checkpoint, so training starts at step 0"
+        return ResumePoint(mode="cold", reasons=(none,))
+    if nothing_lost:
+        reason = f"attempt {wanted.attempt} starts at step 0: no checkpoint was saved before it, so nothing is lost"
+        return ResumePoint(mode="cold", reasons=(reason,))
     if wanted.attempt == 1 or wanted.allow_cold_start:
         why = "first attempt" if wanted.attempt == 1 else "the job allows a cold start"
         return ResumePoint(
             mode="cold", reasons=(f"no usable checkpoint; {why}, so training starts at step 0", *said), skipped=skipped
         )
-    refusal = (
-        f"attempt {wanted.attempt} has no usable checkpoint, and the job does not allow a cold start"
-        " (restart.allow_cold_start)"
-    )
+    forbidden = "forbids a cold start (restart.forbid_cold_start)"
+    if not wanted.forbid_cold_start:
+        forbidden = "does not allow a cold start (restart.allow_cold_start)"
+    known = " on record yet" if wanted.unread else ""
+    refusal = f"attempt {wanted.attempt} has no usable checkpoint{known}, and the job {forbidden}"
     return ResumePoint(mode="refused", reasons=(refusal, *said), skipped=skipped)

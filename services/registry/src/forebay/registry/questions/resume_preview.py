@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from forebay.registry.commands.resume_point import result_of, saves_of, suspects_of, wanted_of
+from forebay.registry.commands.resume_point import all_suspects, result_of, saves_of, wanted_of
 from forebay.registry.domain.graph import attempts_of, get
 from forebay.registry.domain.names import known, top, unknown
 from forebay.registry.domain.nodes import CHECKPOINT, JOB, job_id
@@ -26,7 +26,7 @@ def resume_preview(state: State, request: Request) -> dict[str, Any]:
     attempt = optional_number(request, "attempt") or max(numbers, default=0) + 1
     saves = _with_foreign(state, project, saves_of(state, project, job), request.args.get("checkpoint"))
     wanted = wanted_of(state, replace(request, args=_completed(state, request, job)), job, attempt)
-    point = decide_resume(saves, wanted, suspects_of(state, project, job))
+    point = decide_resume(saves, wanted, all_suspects(state, project, job, wanted))
     waiting = sorted(save.id for save in saves if save.status is None)
     return {
         **result_of(job, attempt, point),

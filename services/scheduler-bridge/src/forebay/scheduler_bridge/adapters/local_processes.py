@@ -141,6 +141,7 @@ class LocalProcesses:
             agent=_shown(record.agent if record else None),
             command=_shown(record.command if record else None),
             exit=report or self._never_began(folder, child, code, living),
+            stopped="" if agent_alive else _stopped_by(folder, reported=report is not None),
             processes=tuple(process.pid for process in living),
         )
 
@@ -236,6 +237,24 @@ def _start_of(pid: int) -> int | None:
 
 def _is_alive(identity: tuple[int, int] | None) -> bool:
     return identity is not None and _start_of(identity[0]) == identity[1]
+
+
+STOP_MARK = "stop.json"
+"""Written beside process.json by whoever ends attempts on purpose: `{"by": "forebay down"}`."""
+
+
+def _stopped_by(folder: Path, *, reported: bool) -> str:
+    """Why a vanished agent did not fail: it was stopped on purpose, or its machine was restarted."""
+    mark = _read_json(folder / STOP_MARK)
+    if mark is not None:
+        return f"the attempt was stopped by {str(mark.get('by') or 'somebody')[:80]}"
+    if reported:
+        return ""  # it ended before that
+    try:
+        written = (folder / "process.json").stat().st_mtime
+    except OSError:
+        return ""
+    return "the machine was restarted while the attempt ran" if written < psutil.boot_time() else ""
 
 
 def _shown(identity: tuple[int, int] | None) -> str | None:

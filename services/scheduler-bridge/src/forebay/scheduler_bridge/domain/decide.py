@@ -12,6 +12,7 @@ from datetime import datetime
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
+from forebay.contracts.reasons import Reason
 from forebay.contracts.v1 import cache, datasets, jobs
 from forebay.contracts.v1.jobs import JobSpec
 from forebay.runtime.machine import Action, Emit, NothingPending, Pending, Work
@@ -19,11 +20,12 @@ from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain import announcements, readiness
 from forebay.scheduler_bridge.domain.amounts import Amount, asked_by
 from forebay.scheduler_bridge.domain.announcements import Decided
-from forebay.scheduler_bridge.domain.attempts import after_attempt, judge_preflight
+from forebay.scheduler_bridge.domain.attempts import after_attempt, judge_preflight, start_after
 from forebay.scheduler_bridge.domain.cluster_review import Review
 from forebay.scheduler_bridge.domain.documents import Condition, Job, Plan, place
 from forebay.scheduler_bridge.domain.local_limits import local_refusals, refuse_too_large
 from forebay.scheduler_bridge.domain.queue import Applicant, Holder, QueueAnswer, Wait, serve
+from forebay.scheduler_bridge.domain.readiness import GATE_FAILURES
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation, cause_of, judge
 
 _CACHE = (
@@ -95,7 +97,7 @@ class LocalBridge:
         decided = Decided(pending)
         touched = list(touched_by(state, recorded))
         given = [action for job in touched for action in self._gate(state, decided, job, now)]
-        given += [action for job in touched for action in _attempt(decided, job, recorded.body)]
+        given += [action for job in touched for action in _attempt(decided, job, recorded.body, now)]
         if isinstance(recorded.body, _QUEUE_MOVES):
             given += self._queue(state, Decided(pending, given))
         yield from given
@@ -110,7 +112,9 @@ class LocalBridge:
     def _gate(self, state: State, decided: Decided, job: Job, now: datetime) -> Iterator[Action]:
         """A job that holds quota is never gated again, only flagged by its verdict."""
         if not (announcements.has_ended(job, decided) or job.attempts or announcements.holds(job, decided)):
-            yield from announce_gate(decided, job, readiness.assess(known_of(state, job, self.total), now))
+            conditions = readiness.assess(known_of(state, job, self.total), now)
+            yield from announce_gate(decided, job, conditions)
+            yield from fail_at_gate(job, conditions)
 
     def _queue(self, state: State, decided: Decided) -> Iterator[Action]:
         answer, by_key = queue_of(state, decided, self.total)
@@ -170,6 +174,14 @@ def announce_gate(decided: Decided, job: Job, conditions: tuple[Condition, ...])
     yield Emit(project=job.project, body=body, dedupe=(job.id, body.generation))
 
 
+def fail_at_gate(job: Job, conditions: tuple[Condition, ...]) -> Iterator[Action]:
+    """A job that can never run, because the versions that it is pinned to never change, does not wait for ever."""
+    never = next((item for item in conditions if item.status == "False" and item.reason in GATE_FAILURES), None)
+    if never is not None:
+        body = jobs.JobFailed(job=job.id, reason=Reason(never.reason), message=never.message, attempts=0)
+        yield Emit(project=job.project, body=body, dedupe=(job.id,))
+
+
 def announce_verdict(decided: Decided, job: Job, verdict: jobs.Verdict) -> Iterator[Action]:
     """Announce a verdict whose cause has changed."""
     said, generation = announcements.verdict_said(job, decided)
@@ -195,7 +207,7 @@ def touched_by(state: State, recorded: Recorded[EventBody]) -> Iterator[Job]:
     yield from keys.values()
 
 
-def _attempt(decided: Decided, job: Job, body: EventBody) -> Iterator[Action]:
+def _attempt(decided: Decided, job: Job, body: EventBody, now: datetime) -> Iterator[Action]:
     """What follows for the job's attempt."""
     match body:
         case jobs.WorkloadAdmitted(attempt=number):
@@ -204,6 +216,7 @@ def _attempt(decided: Decided, job: Job, body: EventBody) -> Iterator[Action]:
                 key=f"{place(job.project, job.id)}/{number}",
                 project=job.project,
                 payload={"job": job.id, "attempt": number},
+                not_before=start_after(job, number, now),
             )
         case jobs.PreflightReported():
             yield from judge_preflight(job, body)

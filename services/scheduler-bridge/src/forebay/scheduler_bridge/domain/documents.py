@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.jobs import JobSpec, Resources
 from forebay.runtime.documents import Document
 
@@ -20,6 +21,11 @@ TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 def place(project: str, name: str) -> str:
     """Key of anything that is unique within a project only."""
     return f"{project}/{name}"
+
+
+def is_success(*, ran: bool, exit_code: int | None, signal: int | None, reason: str) -> bool:
+    """The command ran to its own end. One that was told to stop has not, whatever its exit code."""
+    return ran and exit_code == 0 and not signal and reason != Reason.STOPPED
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,12 +108,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     message: str
     ran: bool = True
+    output: tuple[str, ...] = ()
+    """The last lines that the command printed."""
     at: datetime
     event: str
 
     @property
     def completed(self) -> bool:
-        return self.ran and self.exit_code == 0 and not self.signal
+        return is_success(ran=self.ran, exit_code=self.exit_code, signal=self.signal, reason=self.reason)
 
 
 class Resume(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,6 +243,8 @@ class Job(Document, frozen=True, kw_only=True):
     on_cluster: bool = False
     """Something of it was seen on a Kubernetes cluster."""
     applied: Applied | None = None
+    saved_steps: tuple[int, ...] = ()
+    """Steps of its checkpoints that were verified and can be started from, newest last."""
 
     @property
     def held_by_us(self) -> bool:
@@ -345,6 +355,8 @@ class KnownName(Document, frozen=True, kw_only=True):
     name: str
     highest: int = 0
     """The newest committed version; 0 while the first upload is under way."""
+    tags: tuple[str, ...] = ()
+    """Every tag that it has or had."""
 
     @property
     def key(self) -> str:

@@ -22,7 +22,7 @@ from forebay.scheduler_bridge.domain.cluster.fold import bind, fold_fact
 from forebay.scheduler_bridge.domain.documents import Applied, Condition, Job, KnownName, Terminal, Waiting, place
 from forebay.scheduler_bridge.domain.history import entry_of
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 
 OWN: tuple[type[EventBody], ...] = (
     jobs.JobSubmitted,
@@ -61,6 +61,7 @@ FOREIGN: tuple[type[EventBody], ...] = (
     cache.CacheEvicted,
     jobs.PreflightReported,
     models.ResumeDecided,
+    models.CheckpointVerified,
     models.ModelVersionRegistered,
 )
 READS: frozenset[type[EventBody]] = frozenset(OWN + FOREIGN)
@@ -80,6 +81,8 @@ def evolve(fold: Fold, recorded: Recorded[EventBody]) -> None:
             _known(fold, recorded.project, "dataset", name, number)
         case models.ModelVersionRegistered(model=name, number=number):
             _known(fold, recorded.project, "model", name, number)
+        case models.CheckpointVerified():
+            _saved(fold, recorded.project, recorded.body)
         case datasets.DatasetTagged() | datasets.DatasetUntagged():
             _tag_moved(fold, recorded, recorded.body)
         case (
@@ -123,16 +126,30 @@ def _applied(fold: Fold, job: Job, found: jobs.AppliedObject) -> Job:
     return replace(job, applied=applied, on_cluster=True, gate="unset" if found.gated else "open")
 
 
-def _known(fold: Fold, project: str, of: str, name: str, number: int) -> None:
+def _known(fold: Fold, project: str, of: str, name: str, number: int, *, tag: str | None = None) -> None:
     fresh = KnownName(project=project, of=of, name=name)
     known = fold.get(KnownName, fresh.key) or fresh
-    fold.put(replace(known, highest=max(known.highest, number)))
+    tags = known.tags if tag is None or tag in known.tags else tuple(sorted((*known.tags, tag)))
+    fold.put(replace(known, highest=max(known.highest, number), tags=tags))
+
+
+_USABLE = frozenset({"complete", "inexact", "weights-only"})
+_KEPT_STEPS = 1000
+
+
+def _saved(fold: Fold, project: str, body: models.CheckpointVerified) -> None:
+    """A checkpoint that a later job could start from."""
+    job = fold.get(Job, place(project, body.job))
+    if job is None or body.step in job.saved_steps or body.status not in _USABLE:
+        return
+    steps = tuple(sorted((*job.saved_steps, body.step)))[-_KEPT_STEPS:]
+    fold.put(replace(job, saved_steps=steps))
 
 
 def _tag_moved(
     fold: Fold, recorded: Recorded[EventBody], body: datasets.DatasetTagged | datasets.DatasetUntagged
 ) -> None:
-    _known(fold, recorded.project, "dataset", body.dataset, body.number)
+    _known(fold, recorded.project, "dataset", body.dataset, body.number, tag=body.tag)
     for job in fold.find(Job, "pinned", place(recorded.project, f"dataset/{body.dataset}")):
         changed = fold_readiness.tag_moved(job, recorded, body)
         if changed != job:

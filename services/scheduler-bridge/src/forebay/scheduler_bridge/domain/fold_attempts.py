@@ -95,6 +95,7 @@ def _gone(job: Job, recorded: Recorded[EventBody]) -> Job:
         reason=body.reason.value,
         message=body.message,
         ran=body.ran,
+        output=body.output or (),
         at=recorded.event.time,
         event=recorded.event.id,
     )

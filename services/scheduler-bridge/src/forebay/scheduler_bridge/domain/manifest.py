@@ -117,6 +117,7 @@ def _told_to_agent(submission: Submission, pins: Sequence[PinnedInput], site: Si
         "compatibility": compatibility.model_dump(mode="json", exclude_none=True),
         "resources": spec.resources.model_dump(mode="json", exclude_none=True),
         "allow_cold_start": spec.restart.allow_cold_start,
+        **({"forbid_cold_start": True} if spec.restart.forbid_cold_start else {}),
         "command": list(_words(spec)),
         "shm_needed": shm_needed(spec),
         "free_bytes": site.project.preflight.free_bytes,

@@ -20,6 +20,8 @@ from forebay.scheduler_bridge.domain.documents import EVERYWHERE, Condition, Job
 Answer = tuple[tuple[str, str, str], ...]
 """(type, status, reason) of each condition: what a change is judged by."""
 
+GATE_FAILURES = frozenset({Reason.COLUMN_UNKNOWN})
+"""A pinned version never changes, so a job that cannot read it can never run."""
 _NAMED = 5
 _ACCEPTANCE = frozenset({Reason.DATASET_UNTAGGED.value, Reason.DATASET_WITHDRAWN.value})
 

@@ -219,7 +219,7 @@ _HINTS: dict[str, str] = {
     "pod": "write fields of a Kubernetes pod: {tolerations: [{key: nvidia.com/gpu, operator: Exists}]}",
     "environment": "write words and texts: {OMP_NUM_THREADS: '1'}",
     "parameters": "write names and plain values: {seed: 7}",
-    "restart": "write {max_attempts: 3, allow_cold_start: false}",
+    "restart": "write {max_attempts: 3, forbid_cold_start: true}",
 }
 
 

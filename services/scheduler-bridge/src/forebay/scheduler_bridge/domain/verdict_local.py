@@ -11,15 +11,20 @@ from typing import Literal
 from forebay.contracts.reasons import SENTENCES, Layer, Reason
 from forebay.contracts.v1.jobs import Verdict
 from forebay.scheduler_bridge.domain.amounts import asked_by
-from forebay.scheduler_bridge.domain.attempts import allowed_attempts
+from forebay.scheduler_bridge.domain.attempts import allowed_attempts, is_stop, root_cause
 from forebay.scheduler_bridge.domain.business import dominant, gate_layer
-from forebay.scheduler_bridge.domain.documents import Attempt, Condition
+from forebay.scheduler_bridge.domain.documents import Attempt, Condition, Ending, Job
+from forebay.scheduler_bridge.domain.readiness import GATE_FAILURES
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation
 
 Fits = Literal["now", "never", "unknown"]
 
 _LATER = "nothing: it goes on by itself"
 _ROOM = "free space on the disk that `forebay status` names; it goes on by itself when there is room"
+_RECOVERY: dict[str, str] = {
+    Reason.DISK_FULL: _ROOM,
+    Reason.DATA_NOT_MOUNTED: "mount the volume that the message names; the job tries again by itself",
+}
 _DATA_ACTIONS: dict[str, str] = {
     Reason.DATASET_UNKNOWN: "upload the dataset with `forebay upload`, or correct the name and submit again",
     Reason.DATASET_VERSION_MISSING: "look at the versions with `forebay dataset show`, or wait for that one",
@@ -46,19 +51,19 @@ _DATA_ACTIONS: dict[str, str] = {
 
 
 def _terminal(situation: Situation, rule: str) -> Verdict | None:
-    end = situation.job.terminal
+    job, end = situation.job, situation.job.terminal
     if end is None:
         return None
-    last = situation.job.last
+    last = job.last
     if end.state == "SUCCEEDED":
         action = "register its model with `forebay model register`"
     elif end.state == "CANCELLED":
-        action = "submit it again to run it"
+        action = f"`forebay retry {situation.job.id}` continues it"
     else:
-        action = _after_failure(end.reason, last)
+        action = _after_failure(situation.job, end.reason)
     layer = Layer.NONE
     if end.state == "FAILED":
-        layer = Layer.PROCESS if last and last.ending and last.ending.ran else Layer.PREFLIGHT
+        layer = _failed_in(job, end.reason)
     return Verdict(
         layer=layer,
         cause=Reason(end.reason),
@@ -72,14 +77,28 @@ def _terminal(situation: Situation, rule: str) -> Verdict | None:
     )
 
 
-def _after_failure(reason: str, last: Attempt | None) -> str:
+def _failed_in(job: Job, reason: str) -> Layer:
+    """The layer of the cause: the process when the attempt that explains the end has run."""
+    if not job.attempts:
+        return Layer.DATA if reason in GATE_FAILURES else Layer.PREFLIGHT
+    root = root_cause(job) or job.last
+    return Layer.PROCESS if root is not None and root.ending is not None and root.ending.ran else Layer.PREFLIGHT
+
+
+def _after_failure(job: Job, reason: str) -> str:
+    retry = f"`forebay retry {job.id}`"
     if reason == Reason.RESUME_REFUSED:
-        return "allow a cold start in the job's restart policy, or restore a checkpoint, and submit again"
+        return f"restore a checkpoint, or set restart.allow_cold_start to start at step 0, then run {retry}"
     if reason in {Reason.PREFLIGHT_FAILED, Reason.START_FAILED, Reason.COMMAND_NOT_FOUND}:
-        return "mend what the message names and submit again; the same name makes a new run"
-    if last is not None and last.ending is not None and last.ending.reason == Reason.OUT_OF_MEMORY:
-        return "ask for more memory, or make batches smaller, and submit again"
-    return "read the attempt's log.txt, mend the cause and submit again"
+        return f"fix what the message names, then run {retry}"
+    if reason in GATE_FAILURES:
+        return f"{_DATA_ACTIONS[reason]}"
+    root = root_cause(job)
+    if root is not None and root.ending is not None and root.ending.reason == Reason.OUT_OF_MEMORY:
+        return "ask for more memory, or make batches smaller, and submit the changed file"
+    if root is not None and root.ending is not None and root.ending.output:
+        return f"fix the cause (log.txt of attempt {root.number} has the whole output), then run {retry}"
+    return f"fix the cause, then run {retry}"
 
 
 def _where(last: Attempt | None) -> str | None:
@@ -124,13 +143,24 @@ def _recovering(situation: Situation, rule: str) -> Verdict | None:
     return Verdict(
         layer=Layer.PREFLIGHT,
         cause=Reason(ending.reason) if ending else Reason.PREFLIGHT_RUNNING,
-        message=f"{said}; attempt {before.number} ended: {ending.message}" if before and ending else said,
+        message=f"{said}; {_ended_before(job, before, ending)}" if before and ending else said,
         fits="now",
         since=last.admitted_at or situation.now,
         evidence=(ending.event,) if ending else (),
-        next_action=_ROOM if ending and ending.reason == Reason.DISK_FULL else _LATER,
+        next_action=_RECOVERY.get(ending.reason, _LATER) if ending else _LATER,
         rule=rule,
     )
+
+
+def _ended_before(job: Job, before: Attempt, ending: Ending) -> str:
+    """Why there is another attempt: the last end, and the root cause where that is another one."""
+    said = f"attempt {before.number} ended: {ending.message}"
+    if is_stop(ending):
+        return f"{said} (this costs no attempt)"
+    root = root_cause(job)
+    if root is not None and root.ending is not None and root.number != before.number:
+        return f"attempt {root.number} ended: {root.ending.message}; then {said}"
+    return said
 
 
 def _starting(situation: Situation, rule: str) -> Verdict | None:
@@ -155,7 +185,7 @@ def _starting(situation: Situation, rule: str) -> Verdict | None:
         fits="now",
         since=last.admitted_at or situation.now,
         evidence=(last.preflight.event,) if last.preflight else (),
-        next_action="mend what the message names and submit again" if failed else _LATER,
+        next_action="fix what the message names" if failed else _LATER,
         rule=rule,
     )
 

@@ -24,13 +24,13 @@ from forebay.runtime.work import WorkContext, WorkItem
 from forebay.scheduler_bridge.domain.documents import Attempt, Job, Plan, place
 from forebay.scheduler_bridge.domain.fold_attempts import attempt_of
 from forebay.scheduler_bridge.domain.masking import mask
+from forebay.scheduler_bridge.domain.output_lines import last_lines, with_cause
 from forebay.scheduler_bridge.domain.specification import parameter_variable, placed_words
 from forebay.scheduler_bridge.errors import StartError
 from forebay.scheduler_bridge.ports import AttemptBackend, AttemptPlan, ExitReport, Observation
 
 SOURCE = "local-backend"
 Shortage = Callable[[], str]
-_LAST_LINE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,7 @@ class AttemptWorker:
                 "compatibility": compatibility.model_dump(mode="json", exclude_none=True),
                 "resources": attempt.resources or {},
                 "allow_cold_start": spec.restart.allow_cold_start,
+                **({"forbid_cold_start": True} if spec.restart.forbid_cold_start else {}),
                 "command": list(words),
             },
             working_directory=spec.working_directory,
@@ -216,16 +217,24 @@ class _Carried:
         cancelled = await self._cancelled()
         reason = Reason.CANCELLED if cancelled else _reason(report.reason)
         message = mask(report.message) or f"exit code {report.exit_code}"
+        if seen.stopped and reason in {Reason.PROCESS_KILLED, Reason.PROCESS_FAILED}:
+            reason, message = Reason.STOPPED, f"{seen.stopped}: {message}"
         data: dict[str, Any] = {"agent": seen.agent, "command": seen.command, "signal": report.signal}
         if report.exit_code != 0 or not report.ran:
             tail = mask(await asyncio.to_thread(self._backend.log_tail, self._plan))
             data["log_tail"] = tail
             if not cancelled and says_disk_full(tail):
                 reason = Reason.DISK_FULL
-            if line := _last_line(tail):
-                message = message if line in message else f"{message}; last line of its log: {line}"
+            message = with_cause(message, tail)
         fact = self._fact("ProcessExited", message, exit_code=report.exit_code, data=data)
-        gone = self._gone(reason, message, ran=report.ran, exit_code=report.exit_code, signal=report.signal)
+        gone = self._gone(
+            reason,
+            message,
+            ran=report.ran,
+            exit_code=report.exit_code,
+            signal=report.signal,
+            output=last_lines(str(data.get("log_tail", ""))),
+        )
         return (fact, gone)
 
     async def _lost(self, seen: Observation) -> tuple[Emit, ...]:
@@ -235,14 +244,17 @@ class _Carried:
         await self._announce(after)
         if after.exit is not None:
             return await self._ended(after, after.exit)
-        message = "the agent is gone without a report"
+        stopped = seen.stopped or after.stopped
+        message = stopped or "the agent is gone without a report"
         if killed:
             message += f"; {len(killed)} process(es) of it were still alive and were ended"
         data = {"agent": seen.agent, "command": seen.command, "ended": list(killed)}
-        data["log_tail"] = mask(await asyncio.to_thread(self._backend.log_tail, self._plan))
-        fact = self._fact("AgentLost", message, data=data)
+        tail = mask(await asyncio.to_thread(self._backend.log_tail, self._plan))
+        data["log_tail"] = tail
+        reason = Reason.CANCELLED if await self._cancelled() else Reason.STOPPED if stopped else Reason.AGENT_LOST
+        fact = self._fact(reason, message, data=data)
         ran = seen.command is not None or seen.stage == "running"
-        return (fact, self._gone(Reason.AGENT_LOST, message, ran=ran))
+        return (fact, self._gone(reason, message, ran=ran, output=last_lines(tail)))
 
     async def _cancel(self) -> tuple[Emit, ...]:
         await self._context.emit(self._fact("StopRequested", "the job was cancelled; its processes are asked to end"))
@@ -279,7 +291,14 @@ class _Carried:
         return True
 
     def _gone(
-        self, reason: Reason, message: str, *, ran: bool, exit_code: int | None = None, signal: int | None = None
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        ran: bool,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        output: tuple[str, ...] = (),
     ) -> Emit:
         body = jobs.AttemptEnded(
             job=self._plan.job,
@@ -289,6 +308,7 @@ class _Carried:
             reason=reason,
             message=message,
             ran=ran,
+            output=output or None,
         )
         return Emit(project=self._plan.project, body=body, dedupe=(self._plan.job, self._plan.attempt))
 
@@ -312,8 +332,3 @@ class _Carried:
 def _reason(text: str) -> Reason:
     """The agent's reason when this version knows it."""
     return Reason(text) if text in {reason.value for reason in Reason} else Reason.UNKNOWN
-
-
-def _last_line(tail: str) -> str:
-    lines = [line.strip() for line in tail.splitlines() if line.strip()]
-    return lines[-1][:_LAST_LINE] if lines else ""

@@ -26,7 +26,13 @@ from forebay.scheduler_bridge.domain.cluster.past_webhook import may_be_stopped
 from forebay.scheduler_bridge.domain.cluster.rules import ClusterSituation
 from forebay.scheduler_bridge.domain.cluster.view import view_of
 from forebay.scheduler_bridge.domain.cluster_review import Review, review
-from forebay.scheduler_bridge.domain.decide import announce_gate, announce_verdict, known_of, touched_by
+from forebay.scheduler_bridge.domain.decide import (
+    announce_gate,
+    announce_verdict,
+    fail_at_gate,
+    known_of,
+    touched_by,
+)
 from forebay.scheduler_bridge.domain.documents import Job, place
 from forebay.scheduler_bridge.domain.job_file import Problem
 from forebay.scheduler_bridge.domain.manifest import Site
@@ -40,6 +46,7 @@ _MOVERS = (
     jobs.JobGated,
     jobs.JobGateOpened,
     jobs.JobCancelled,
+    jobs.JobFailed,
     jobs.WorkloadEvicted,
 )
 """After these the cluster may not be as the job's state wants it. What is submitted is gated, or not, at once."""
@@ -104,7 +111,9 @@ class ClusterBridge:
             return
         held = any(item.holds for item in job.attempts) or announcements.pending_admission(job, decided) is not None
         if not held and not announcements.has_ended(job, decided):
-            yield from announce_gate(decided, job, assess(known_of(state, job, None), now))
+            conditions = assess(known_of(state, job, None), now)
+            yield from announce_gate(decided, job, conditions)
+            yield from fail_at_gate(job, conditions)
 
 
 def reconcile(job: Job, cause: str) -> Work:

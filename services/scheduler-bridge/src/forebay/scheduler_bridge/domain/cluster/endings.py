@@ -16,6 +16,7 @@ from forebay.scheduler_bridge.domain.documents import Attempt
 from forebay.scheduler_bridge.domain.kubernetes.classify import classify
 from forebay.scheduler_bridge.domain.kubernetes.facts import condition as condition_of
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Message
+from forebay.scheduler_bridge.domain.output_lines import last_lines, with_cause
 
 _DISRUPTIONS: dict[str, tuple[Reason, str]] = {
     "PreemptionByScheduler": (Reason.PREEMPTED, "a pod of higher priority took its place"),
@@ -40,6 +41,8 @@ class Cause:
     signal: int | None = None
     at: str = ""
     """The cluster's own time of it."""
+    output: tuple[str, ...] = ()
+    """The last lines of the container, where its termination message has them."""
 
     def because(self, reason: Reason) -> Cause:
         return replace(self, reason=reason)
@@ -75,7 +78,7 @@ def ending_of(pod: ClusterObject, view: View, attempt: Attempt) -> Cause:
     if found is None:
         return replace(cause, message="the pod ended and left no reason")
     reason, message = found
-    return replace(cause, reason=reason, message=message)
+    return replace(cause, reason=reason, message=message, output=last_lines(str(terminated.get("message") or "")))
 
 
 def _had_ended(pod: ClusterObject) -> bool:
@@ -171,7 +174,7 @@ def _container(pod: Json, ended: Json) -> tuple[Reason, str] | None:
     if not ended:
         return None
     why, code = str(ended.get("reason") or ""), ended.get("exitCode")
-    said = f"; {ended['message'].strip()}" if ended.get("message") else ""
+    said = str(ended.get("message") or "").strip()
     reason, words = _NOT_STARTED.get(why, (Reason.PROCESS_FAILED, f"exit code {code}"))
     if why == "OOMKilled":
         reason, words = Reason.OUT_OF_MEMORY, f"the container reached its memory limit{_memory_limit(pod)}"
@@ -179,7 +182,9 @@ def _container(pod: Json, ended: Json) -> tuple[Reason, str] | None:
         reason, words = Reason.PROCESS_KILLED, "ended by SIGKILL from outside, not by its memory limit"
     elif why not in _NOT_STARTED and isinstance(code, int) and code > 128 and not said:
         reason, words = Reason.PROCESS_KILLED, f"ended by signal {code - 128} (exit code {code})"
-    return reason, words + said
+    if reason == Reason.START_FAILED:
+        return reason, f"{words}; {said}" if said else words
+    return reason, with_cause(words, said)
 
 
 def _memory_limit(pod: Json) -> str:

@@ -16,6 +16,7 @@ from forebay.contracts.v1 import jobs
 from forebay.runtime.machine import Emit
 from forebay.scheduler_bridge.domain import announcements
 from forebay.scheduler_bridge.domain.announcements import Decided
+from forebay.scheduler_bridge.domain.attempts import cause_of_attempt, failure_message, root_cause
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.endings import Cause
 from forebay.scheduler_bridge.domain.cluster.gang import Gang, end_of, gang_of, size_of, used_up
@@ -208,6 +209,7 @@ def _end(job: Job, attempt: Attempt, cause: Cause) -> Emit:
         reason=cause.reason,
         message=cause.message,
         ran=cause.ran,
+        output=cause.output or None,
     )
     return _emit(job, body, job.id, attempt.number, at=cause.at)
 
@@ -253,14 +255,13 @@ def failure_of(job: Job, condition: Object) -> tuple[Reason, str]:
     last = job.last
     if last is None or last.ending is None:
         return Reason.UNKNOWN, said
-    if last.preflight is not None and last.preflight.passed is False:
-        checks = [
-            f"{check['name']}: {check['message']}" for check in last.preflight.checks if check.get("status") == "fail"
-        ]
-        return Reason.PREFLIGHT_FAILED, "; ".join(checks) or last.ending.message
+    if last.preflight is not None and last.preflight.passed is False and root_cause(job) is last:
+        return Reason.PREFLIGHT_FAILED, cause_of_attempt(last)
+    root = root_cause(job) or last
+    cause = f"attempt {root.number} ended: {failure_message(job)} ({said})"
     if condition.get("reason") in {"BackoffLimitExceeded", "MaxFailedIndexesExceeded", "FailedIndexes"}:
-        return Reason.ATTEMPTS_EXHAUSTED, f"attempt {last.number} ended: {last.ending.message} ({said})"
-    return Reason(last.ending.reason), f"{last.ending.message} ({said})"
+        return Reason.ATTEMPTS_EXHAUSTED, cause
+    return Reason(root.ending.reason if root.ending is not None else last.ending.reason), cause
 
 
 def _ended(job: Job, view: View) -> Iterator[Emit]:

@@ -76,7 +76,9 @@ def moves(
 ) -> Iterator[Move]:
     """What is left to do about a Job that exists. `has_pods` is asked only of one that stands behind no gate of ours."""
     if job.terminal is not None:
-        if job.terminal.state == "CANCELLED" and not found["metadata"].get("deletionTimestamp"):
+        never_ran = job.terminal.state == "FAILED" and not job.attempts and job.applied is None
+        over = job.terminal.state == "CANCELLED" or never_ran
+        if over and not found["metadata"].get("deletionTimestamp"):
             yield Move("delete", job.terminal.message)
     elif not job.held_by_us:
         if not has_pods:

@@ -51,6 +51,8 @@ _CHECKS: dict[int, tuple[Cause, Reason, str]] = {
     205: (Cause.CONFIG, Reason.OUTPUT_NOT_WRITABLE, "the output folder takes no files"),
     206: (Cause.CONFIG, Reason.OUTPUT_FULL, "the output folder has no room"),
     207: (Cause.CONFIG, Reason.SHM_TOO_SMALL, "shared memory is smaller than needed"),
+    208: (Cause.CONFIG, Reason.OTHER_DATA_MOUNTED, "something else than a dataset version is mounted"),
+    209: (Cause.CONFIG, Reason.DATA_MISSING, "the dataset version is not on its volume"),
     210: (Cause.VOLUME_MOUNT, Reason.DATA_NOT_MOUNTED, "the data's folder is no mount, or an empty one"),
     211: (Cause.VOLUME_MOUNT, Reason.DATA_UNREADABLE, "the data is mounted and cannot be read"),
     212: (Cause.GPU_SHORTAGE, Reason.GPU_NOT_VISIBLE, "no GPU can be seen inside the pod"),

@@ -61,7 +61,10 @@ def test_a_refused_restart_does_not_hide_the_crash_before_it() -> None:
     assert found["verdict"]["cause"] == "ProcessFailed"
     assert found["verdict"]["message"].startswith("attempt 1 ended: the command ended with exit code 1: FileNotFound")
     assert "then attempt 2 ended: no usable checkpoint" in found["verdict"]["message"]
-    assert found["output"] == {"attempt": 1, "lines": list(CRASH["output"])}
+    assert found["output"] == {
+        "attempt": 1,
+        "lines": ["Traceback (most recent call last):", "FileNotFoundError: no /data/info.json"],
+    }
     assert "allow_cold_start" not in found["sentence"]
 
 

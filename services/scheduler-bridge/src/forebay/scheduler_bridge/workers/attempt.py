@@ -217,15 +217,15 @@ class _Carried:
         cancelled = await self._cancelled()
         reason = Reason.CANCELLED if cancelled else _reason(report.reason)
         message = mask(report.message) or f"exit code {report.exit_code}"
-        if seen.stopped and reason in {Reason.PROCESS_KILLED, Reason.PROCESS_FAILED}:
-            reason, message = Reason.STOPPED, f"{seen.stopped}: {message}"
+        if seen.stopped and reason in {Reason.PROCESS_KILLED, Reason.PROCESS_FAILED, Reason.STOPPED}:
+            reason, message = Reason.STOPPED, seen.stopped
         data: dict[str, Any] = {"agent": seen.agent, "command": seen.command, "signal": report.signal}
         if report.exit_code != 0 or not report.ran:
             tail = mask(await asyncio.to_thread(self._backend.log_tail, self._plan))
             data["log_tail"] = tail
             if not cancelled and says_disk_full(tail):
                 reason = Reason.DISK_FULL
-            message = with_cause(message, tail)
+            message = message if reason in {Reason.STOPPED, Reason.CANCELLED} else with_cause(message, tail)
         fact = self._fact("ProcessExited", message, exit_code=report.exit_code, data=data)
         gone = self._gone(
             reason,

@@ -19,6 +19,7 @@ from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
 from forebay.runtime.state import State
 from forebay.runtime.work import T, WorkItem
+from forebay.scheduler_bridge.adapters.local_processes import STOP_MARK
 from forebay.scheduler_bridge.domain.attempts import FREE_RETRIES, allowed_attempts
 from forebay.scheduler_bridge.domain.documents import Attempt, Ending
 from forebay.scheduler_bridge.workers.attempt import AttemptWorker, Pace
@@ -326,3 +327,21 @@ def test_a_command_that_fills_the_disk_itself_is_not_run_for_ever(bench: Bench) 
     ends = tuple(Attempt(number=number, ending=ending) for number in range(1, 21))
     assert allowed_attempts(replace(job, attempts=ends[:1])) == 3
     assert allowed_attempts(replace(job, attempts=ends)) == 2 + FREE_RETRIES
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
+async def test_an_attempt_that_was_stopped_on_purpose_costs_nothing(bench: Bench, told: signal.Signals) -> None:
+    """`forebay down` leaves a mark and ends the processes: whatever they can still report, another attempt follows."""
+    job = bench.world.submit(command=sleeper(), restart={"max_attempts": 1})
+    running = asyncio.create_task(bench.work())
+    await until(lambda: bool(bench.world.said(jobs.AttemptStarted)), running)
+    local, one = backend(bench.home), plan("true")
+    (local.folder(one) / STOP_MARK).write_text('{"by": "forebay down"}')
+    seen = local.observe(one)
+    for process in (seen.command, seen.agent):
+        os.kill(int(str(process).partition("@")[0]), told)
+    await running
+    assert bench.ending().reason.value == "Stopped"
+    assert bench.ending().message == "the attempt was stopped by forebay down"
+    assert bench.world.job(job).state == "RUNNING"
+    assert [body.attempt for body in bench.world.said(jobs.WorkloadAdmitted)] == [1, 2]

@@ -1,4 +1,4 @@
-"""Memory that threads have freed is used again by others."""
+"""Memory that threads have freed is used again by others, and what nobody uses goes back to the system."""
 
 from __future__ import annotations
 
@@ -29,6 +29,32 @@ for thread in threads:
 libc.malloc_stats()
 """
 
+HOLES = """
+import asyncio, ctypes, time
+import psutil
+from forebay.runtime.allocator import return_freed_memory
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+def resident():
+    return psutil.Process().memory_info().rss
+blocks = [libc.malloc(2000) for _ in range(40_000)]
+for block in blocks:
+    ctypes.memset(block, 1, 2000)
+for number, block in enumerate(blocks):
+    if number % 64:
+        libc.free(block)
+async def main():
+    full = resident()
+    task = asyncio.create_task(return_freed_memory(every_s=0.01))
+    deadline = time.monotonic() + 30
+    while full - resident() < 30_000_000:
+        assert time.monotonic() < deadline, (full, resident())
+        await asyncio.sleep(0.01)
+    task.cancel()
+assert resident() > 80_000_000, resident()
+asyncio.run(main())
+"""
+
 
 if hasattr(ctypes.CDLL(None), "malloc_stats"):  # glibc
 
@@ -37,3 +63,7 @@ if hasattr(ctypes.CDLL(None), "malloc_stats"):  # glibc
         """Twelve threads at once; without the setting each would have an arena of its own."""
         done = subprocess.run([sys.executable, "-c", CODE, mode], capture_output=True, text=True, check=True)
         assert least <= done.stderr.count("Arena ") <= most, done.stderr
+
+    def test_freed_memory_goes_back_to_the_system() -> None:
+        """Blocks in use between the free ones keep only their own pages."""
+        subprocess.run([sys.executable, "-c", HOLES], check=True)

@@ -37,9 +37,9 @@ class Figure:
 
     part: str
     memory: int
-    """Resident bytes of the process itself."""
+    """Bytes of the process's own, resident or swapped out. Pages of programs and libraries come and go as the system wants."""
     helpers: int
-    """Resident bytes of the helpers that it keeps."""
+    """The same of the helpers that it keeps."""
     descriptors: int
     threads: int
 
@@ -68,18 +68,23 @@ def sample(record: Record, at_s: float) -> Sample:
 
 def _figure(name: str, process: psutil.Process) -> Figure:
     with process.oneshot():
-        memory, descriptors, threads = process.memory_info().rss, process.num_fds(), process.num_threads()
+        memory, descriptors, threads = _own_memory(process), process.num_fds(), process.num_threads()
     kept = [_kept_memory(helper) for helper in process.children(recursive=True)]
     return Figure(part=name, memory=memory, helpers=sum(kept), descriptors=descriptors, threads=threads)
 
 
+def _own_memory(process: psutil.Process) -> int:
+    found = process.memory_full_info()
+    return int(found.rss - found.shared + found.swap)
+
+
 def _kept_memory(helper: psutil.Process) -> int:
-    """Resident bytes of a helper that lives on; 0 for one that comes and goes."""
+    """What a helper that lives on holds; 0 for one that comes and goes."""
     import os  # noqa: PLC0415
 
     try:
         lives_on = time.time() - helper.create_time() > _HELPER_AGE_S and os.getsid(helper.pid) != helper.pid
-        return int(helper.memory_info().rss) if lives_on else 0
+        return _own_memory(helper) if lives_on else 0
     except (psutil.Error, ProcessLookupError):
         return 0
 

@@ -48,7 +48,7 @@ def event_subject(project: str, entity: str, key: str, event: str) -> Subject:
     return Subject(_token(project, "project"), _token(entity, "entity"), _token(key, "key"), _token(event, "event"))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1024)
 def parse_subject(text: str) -> Subject:
     """Take `fb.…` apart; raises `InvalidNameError` when it is not an event subject."""
     found = _EVENT.fullmatch(text)

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 from nats.errors import NoRespondersError
 
 from forebay.runtime import health_server, telemetry
-from forebay.runtime.allocator import use_few_arenas
+from forebay.runtime.allocator import return_freed_memory, use_few_arenas
 from forebay.runtime.answers import Answers
 from forebay.runtime.bus import Bus
 from forebay.runtime.collector import collect_seldom
@@ -100,6 +100,7 @@ async def run_service(
         await _become_reader(store, health)
         lease = asyncio.create_task(holding.keep(), name="lease")
         stack.callback(lease.cancel)
+        stack.callback(asyncio.create_task(return_freed_memory(), name="allocator").cancel)
         try:
             holding.store = await _fit_for_log(service, store, place, log, health)
         except LogMismatchError as error:

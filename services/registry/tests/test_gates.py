@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from forebay.contracts.v1.models import ModelReleased, ReleasePolicySet
 from forebay.registry.domain.gates import check, policy_of
+from forebay.registry.domain.nodes import Fact, Node
 from forebay.runtime.errors import Refused
 
-from services.registry.tests.histories import Registry, fold, trained
+from services.registry.tests.histories import START, Registry, fold, trained
 
 
 def one(rule: dict[str, Any], metrics: dict[str, float], live: dict[str, float] | None = None) -> tuple[bool, str]:
-    result = check(policy_of({"rules": [rule]}), metrics, {"production": live})[0]
+    fact = Fact(event="e", name="EvaluationRecorded", time=START, values={"metrics": metrics})
+    evaluation = Node(project="p", id="evaluation:ev-1", facts=(fact,))
+    result = check(policy_of({"rules": [rule]}), evaluation, {"production": live})[0]
     return result.passed, result.message
 
 
@@ -52,6 +55,7 @@ class TestRules:
             {"rules": [{"metric": "s", "at_least": float("nan")}]},
             {"rules": [{"metric": "s", "at_least": 1, "compared_with": "staging"}]},
             {"rules": [{"metric": "s", "at_last": 1}]},
+            {"evidence": "typed", "rules": [{"metric": "s", "at_least": 1}]},
         ],
     )
     def test_bad_policies(self, policy: Any) -> None:

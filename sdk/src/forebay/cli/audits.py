@@ -180,7 +180,8 @@ def history(
     out = console()
     table = plain_table("at (UTC)", "channel", "version", "before", "by", "on", "until (UTC)")
     for one in found["moves"]:
-        grounds = one["evaluation"] or "no evaluation"
+        typed = " (typed by hand)" if one.get("typed") else ""
+        grounds = f"{one['evaluation']}{typed}" if one["evaluation"] else "no evaluation"
         if one["action"] == "rollback":
             grounds = "rollback"
         said = f"{grounds}: {one['reason']}" if one["reason"] else grounds
@@ -226,6 +227,7 @@ def search(
     table = plain_table("model", "made of", "job", "step", "metrics", "channels")
     for one in found["models"]:
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(one["metrics"].items())[:4]) or "-"
+        metrics += " (typed by hand)" if one.get("typed") else ""
         made_of = ", ".join(_short(name) for name in one["datasets"]) or "unknown"
         cells = (f"{one['model']}@v{one['number']}", made_of, str(one["job"]), str(one["step"]), metrics)
         table.add_row(*(escape(cell) for cell in cells), escape(", ".join(one["channels"]) or "-"))

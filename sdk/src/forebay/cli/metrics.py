@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -35,6 +36,20 @@ def read_metrics(file: Path | None, pairs: list[str]) -> dict[str, float]:
         msg = "give --metrics FILE or --metric NAME=VALUE"
         raise typer.BadParameter(msg)
     return values
+
+
+def evidence_of(file: Path | None, pairs: list[str], job: str | None) -> dict[str, Any]:
+    """Where the numbers come from: the file with its digest, the job that wrote it, the names that were typed."""
+    if file is None:
+        return {"kind": "typed"}
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        msg = f"{file} cannot be read: {error.strerror}"
+        raise typer.BadParameter(msg) from error
+    said = {"kind": "file" if job is None else "job", "file": str(file.resolve())}
+    typed = [pair.partition("=")[0] for pair in pairs]
+    return {**said, "sha256": hashlib.sha256(content).hexdigest(), "job": job, "typed": typed}
 
 
 def _from_file(file: Path) -> dict[str, Any]:

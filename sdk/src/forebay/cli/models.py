@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from forebay.cli.metrics import read_metrics, read_policy
+from forebay.cli.metrics import evidence_of, read_metrics, read_policy
 from forebay.cli.model_files import fetch, wait_until_kept
 from forebay.cli.output import AsJson, Project, console, plain_table, print_json
 from forebay.cli.place import Place, find_place
@@ -87,23 +87,34 @@ def evaluate(
     metrics: Annotated[
         Path | None, typer.Option(help="JSON file with numbers, or lerobot-eval's eval_info.json.")
     ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeatable.")] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, marked as typed by hand; repeatable.")] = None,
+    job: Annotated[str | None, typer.Option("--job", "-j", help="The job that wrote the file.")] = None,
     number: Annotated[int | None, typer.Option(help="Version number; default: the latest.")] = None,
     source: Annotated[str | None, typer.Option(help="Where the metrics come from.")] = None,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record metrics of a model version, bound to the digest of its artefact."""
+    """Record metrics of a model version, bound to the digest of its artefact, with where they come from.
+
+    The file's digest is recorded; with --job also that the job wrote it. Numbers given with --metric are marked as
+    typed by hand everywhere, and a policy may refuse them (evidence: file, or job).
+    """
+    if job is not None and metrics is None:
+        msg = "--job needs --metrics FILE, a file that the job wrote"
+        raise typer.BadParameter(msg)
     name, at = _split(model, number)
     values = read_metrics(metrics, metric or [])
     origin = source or (str(metrics) if metrics else "command line")
-    args = {"model": name, "number": at, "metrics": values, "source": origin}
+    evidence = evidence_of(metrics, metric or [], job)
+    args = {"model": name, "number": at, "metrics": values, "source": origin, "evidence": evidence}
     result = command(find_place(project), "model-evaluate", args)
     if as_json:
         print_json(result)
         return
     shown = ", ".join(f"{key} {value:.4g}" for key, value in sorted(result["metrics"].items()))
     console().print(f"[bold]{escape(result['model'])}@v{result['number']}[/] evaluated: {escape(shown)}")
+    colour = "yellow" if result.get("typed") else "green"
+    console().print(f"  [{colour}]{escape(str(result.get('evidence')))}[/]")
 
 
 def release(
@@ -136,6 +147,9 @@ def release(
     before = f" (before: v{result['previous']})" if result.get("previous") else ""
     out = console()
     out.print(f"[bold]{escape(name)}@{escape(channel)}[/] names v{result['number']}{before}")
+    if result.get("evidence"):
+        colour = "yellow" if result["typed"] else "green"
+        out.print(f"  evaluated on [{colour}]{escape(result['evidence'])}[/]")
     for one in result.get("gate") or ():
         mark = "[green]✓[/]" if one["passed"] else "[red]✗[/]"
         out.print(f"  {mark} {escape(one['metric'])} {escape(one['rule'])}: {escape(one['message'])}")
@@ -175,7 +189,8 @@ def policy(
         return
     table = plain_table("model", "channel", "rules", "by", "reason")
     for one in found:
-        rules = "; ".join(f"{rule['metric']} {rule['words']}" for rule in one["rules"]) or "none"
+        asked = [f"evidence from a {one['evidence']}"] if one.get("evidence") else []
+        rules = "; ".join([*asked, *(f"{rule['metric']} {rule['words']}" for rule in one["rules"])]) or "none"
         cells = (one["model"] or "every model", one["channel"], rules, one["by"], one["reason"])
         table.add_row(*(escape(cell) for cell in cells))
     console().print(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forebay.registry.commands.checkpoint_import import checkpoint_import
+from forebay.registry.commands.model_evaluations import model_evaluate
 from forebay.registry.commands.model_releases import model_release
-from forebay.registry.commands.model_versions import model_evaluate, model_register
+from forebay.registry.commands.model_versions import model_register
 from forebay.registry.commands.release_policy import model_policy
 from forebay.registry.commands.resume_point import resume_point
 from forebay.registry.ports import Artefacts, EpisodeLists

@@ -14,6 +14,7 @@ import msgspec
 from forebay.contracts.identifiers import content_digest, stable_id
 from forebay.contracts.v1.models import Channel, GateResult, ModelReleased, ModelRolledBack
 from forebay.registry.domain.contradictions import within
+from forebay.registry.domain.evidence import evidence_words, is_typed
 from forebay.registry.domain.gates import Policy, check, failed, in_force, policy_of
 from forebay.registry.domain.graph import get
 from forebay.registry.domain.keeping import check_result, keep
@@ -48,10 +49,11 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
     if model is None:
         raise Refused("unknown-id", f"{node_id} is not registered")
     forced = optional_text(request, "forced_reason")
-    evaluation = latest_evaluation(evaluations_of(state, project, model))
     _refuse_broken(state, project, model)
     policy = None if channel == "retired" else in_force(state, project, name, channel, policy_in(request))
-    gate = None if policy is None else check(policy, shown(evaluation, "metrics", {}), _live(state, project, name))
+    demanded = None if policy is None else policy.evidence
+    evaluation = latest_evaluation(state, evaluations_of(state, project, model), demanded)
+    gate = None if policy is None else check(policy, evaluation, _live(state, project, name))
     if forced is None:
         _refuse_without_grounds(state, project, model, channel, evaluated=evaluation is not None)
         _refuse_failing(name, number, gate)
@@ -73,6 +75,7 @@ def model_release(state: State, pending: Pending, request: Request) -> Outcome:
     emit = Emit(project=project, body=body, dedupe=(name, channel, now.move + 1))
     result = _result(name, number, channel, now.current, now.move + 1, already=False)
     said: dict[str, Any] = {"evaluation": body.evaluation, "forced_reason": forced}
+    said |= {"evidence": evidence_words(evaluation), "typed": evaluation is not None and is_typed(evaluation)}
     said["gate"] = None if gate is None else [one.model_dump(mode="json") for one in gate]
     return Outcome(result=result | said, actions=(emit,))
 
@@ -120,7 +123,7 @@ def _live(state: State, project: str, name: str) -> dict[str, dict[str, float] |
     for channel in CHANNELS:
         current = pointer(state, project, name, channel).current
         node = None if current is None else get(state, project, model_id(name, current))
-        evaluation = None if node is None else latest_evaluation(evaluations_of(state, project, node))
+        evaluation = None if node is None else latest_evaluation(state, evaluations_of(state, project, node))
         found[channel] = None if node is None else shown(evaluation, "metrics", {})
     return found
 

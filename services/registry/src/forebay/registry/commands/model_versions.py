@@ -1,21 +1,19 @@
-"""`model-register` and `model-evaluate`: a checkpoint becomes a version; metrics are bound to its digest."""
+"""`model-register`: a verified checkpoint becomes a version of a model."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from forebay.contracts.errors import InvalidNameError
-from forebay.contracts.identifiers import canonical_json, check_name, stable_id
-from forebay.contracts.v1.models import EvaluationRecorded, ModelVersionRegistered
+from forebay.contracts.identifiers import check_name
+from forebay.contracts.v1.models import ModelVersionRegistered
 from forebay.registry.domain.contradictions import TERMINAL
 from forebay.registry.domain.graph import checkpoints_of, children, get
 from forebay.registry.domain.names import known, top, unknown
-from forebay.registry.domain.nodes import CHECKPOINT, JOB, MODEL, Node, job_id, local_id, model_id, name_and_number
+from forebay.registry.domain.nodes import CHECKPOINT, JOB, MODEL, job_id, local_id, model_id, name_and_number
 from forebay.registry.domain.resume import Save, find_save, overwritten, save_of, unverified_ahead
 from forebay.registry.domain.view import facts_named, shown
-from forebay.registry.questions.models import version_of
-from forebay.registry.questions.request_args import optional_number, optional_text, text
+from forebay.registry.questions.request_args import optional_text, text
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Emit, Outcome, Pending, Request
 from forebay.runtime.state import State
@@ -28,7 +26,7 @@ def model_register(state: State, pending: Pending, request: Request) -> Outcome:
     """Args {model, job, checkpoint?}: the named save of that job, or its latest complete one."""
     project = request.project
     name = _model_name(text(request, "model"))
-    job = _job(state, project, text(request, "job"))
+    job = job_in(state, project, text(request, "job"))
     saves = _saves(state, project, job)
     wanted = optional_text(request, "checkpoint")
     if wanted is None:
@@ -66,7 +64,7 @@ def _model_name(name: str) -> str:
         raise Refused("bad-name", str(error), "choose another name") from None
 
 
-def _job(state: State, project: str, wanted: str) -> str:
+def job_in(state: State, project: str, wanted: str) -> str:
     """The id of a job that exists: `pick-7`, or the latest run of `pick`."""
     exact = job_id(wanted.removeprefix(f"{JOB}:"))
     if known(state, project, exact):
@@ -164,56 +162,3 @@ def _version(name: str, number: int, save: Save, job: str, *, already: bool) -> 
         "status": save.status,
         "already": already,
     }
-
-
-def model_evaluate(state: State, pending: Pending, request: Request) -> Outcome:  # noqa: ARG001 a command's signature
-    """Args {model, number?, metrics, source, artefact_sha256?}."""
-    project = request.project
-    node_id = version_of(state, project, text(request, "model"), optional_number(request, "number"))
-    name, number = name_and_number(node_id)
-    model: Node | None = get(state, project, node_id)
-    artefact = shown(model, "artefact_sha256")
-    said = optional_text(request, "artefact_sha256")
-    if said is not None and said != artefact:
-        raise Refused(
-            "digest-mismatch",
-            f"the metrics are of artefact {said[:12]}…, but {name}@v{number} is {artefact[:12]}…",
-            "evaluate the artefact that is registered, or register the one that was evaluated",
-            {"expected": artefact, "found": said},
-        )
-    metrics = _metrics(request)
-    source = text(request, "source")
-    values = canonical_json(metrics).decode()
-    evaluation = "ev-" + stable_id(project, name, number, artefact, values, source)[:24]
-    body = EvaluationRecorded(
-        evaluation=evaluation,
-        model=name,
-        number=number,
-        artefact_sha256=artefact,
-        metrics=metrics,
-        source=source,
-        by=request.by,
-    )
-    result = {
-        "id": f"evaluation:{evaluation}",
-        "evaluation": evaluation,
-        "model": name,
-        "number": number,
-        "artefact_sha256": artefact,
-        "metrics": metrics,
-    }
-    return Outcome(result=result, actions=(Emit(project=project, body=body, dedupe=(evaluation,)),))
-
-
-def _metrics(request: Request) -> dict[str, float]:
-    given = request.args.get("metrics")
-    if not isinstance(given, dict) or not given or len(given) > _MAX_METRICS:
-        raise Refused("bad-request", f"'metrics' must be an object with 1 to {_MAX_METRICS} numbers")
-    found: dict[str, float] = {}
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise Refused(
-                "bad-metric", f"metric {name!r} is {value!r}, not a finite number", "correct the metrics file"
-            )
-        found[str(name)[:200]] = float(value)
-    return found

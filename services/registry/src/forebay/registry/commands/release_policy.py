@@ -9,7 +9,7 @@ import msgspec
 from forebay.contracts.identifiers import check_name
 from forebay.contracts.v1.models import PolicyRule, ReleasePolicySet
 from forebay.registry.commands.model_releases import channel_in, policy_in
-from forebay.registry.domain.gates import Rule, kept, rule_json
+from forebay.registry.domain.gates import Policy, kept, rule_json
 from forebay.registry.domain.nodes import MODEL
 from forebay.registry.questions.request_args import flag, optional_text, text
 from forebay.runtime.errors import Refused
@@ -30,18 +30,20 @@ def model_policy(state: State, pending: Pending, request: Request) -> Outcome:
         raise Refused("not-stored-yet", f"the policy of {channel} is being set", "ask again in a moment")
     now = kept(state, project, model, channel)
     number = 0 if now is None else now.number
-    if rules == (() if now is None else now.rules):
-        return Outcome(result=_result(model, channel, rules, number, already=True))
+    evidence = None if given is None else given.evidence
+    if (rules, evidence) == ((), None) if now is None else (rules, evidence) == (now.rules, now.evidence):
+        return Outcome(result=_result(model, channel, given, number, already=True))
     body = ReleasePolicySet(
         channel=channel,
         model=model,
         rules=tuple(PolicyRule.model_validate(msgspec.to_builtins(rule)) for rule in rules),
+        evidence=evidence,
         number=number + 1,
         reason=text(request, "reason"),
         by=request.by,
     )
     emit = Emit(project=project, body=body, dedupe=(model or "*", channel, number + 1))
-    return Outcome(result=_result(model, channel, rules, number + 1, already=False), actions=(emit,))
+    return Outcome(result=_result(model, channel, given, number + 1, already=False), actions=(emit,))
 
 
 def _model(request: Request) -> str | None:
@@ -54,11 +56,12 @@ def _model(request: Request) -> str | None:
         raise Refused("bad-request", str(error), "write the name of a model, without a version") from None
 
 
-def _result(model: str | None, channel: str, rules: tuple[Rule, ...], number: int, *, already: bool) -> dict[str, Any]:
+def _result(model: str | None, channel: str, policy: Policy | None, number: int, *, already: bool) -> dict[str, Any]:
     return {
         "model": model,
         "channel": channel,
-        "rules": [rule_json(rule) for rule in rules],
+        "rules": [rule_json(rule) for rule in (policy.rules if policy is not None else ())],
+        "evidence": None if policy is None else policy.evidence,
         "number": number,
         "already": already,
     }

@@ -14,8 +14,10 @@ from typing import Any, Literal
 import msgspec
 
 from forebay.contracts.v1.models import GateResult
+from forebay.registry.domain.evidence import Demanded, check_evidence, strictest
 from forebay.registry.domain.graph import get
-from forebay.registry.domain.nodes import Fact, gate_id
+from forebay.registry.domain.nodes import Fact, Node, gate_id
+from forebay.registry.domain.view import shown
 from forebay.runtime.state import State
 
 _WRITTEN = 50
@@ -49,10 +51,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A gate: every rule has to hold."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] = ()
+    evidence: Demanded | None = None
+    """What the evaluation must come from at least."""
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.rules) <= _MOST:
+        if len(self.rules) > _MOST or not (self.rules or self.evidence):
             raise ValueError(f"a policy has 1 to {_MOST} rules, not {len(self.rules)}")
 
 
@@ -72,6 +76,7 @@ class Kept:
     """A policy as it is kept: its rules, how often it was set, and the event that said so last."""
 
     rules: tuple[Rule, ...]
+    evidence: Demanded | None
     number: int
     reason: str
     by: str
@@ -85,7 +90,7 @@ def kept(state: State, project: str, model: str | None, channel: str) -> Kept | 
         return None
     last = max(node.facts, key=lambda fact: (_number(fact), fact.event))
     rules = msgspec.convert(last.values["rules"], tuple[Rule, ...])
-    return Kept(rules, _number(last), last.values["reason"], last.values["by"], last.event)
+    return Kept(rules, last.values.get("evidence"), _number(last), last.values["reason"], last.values["by"], last.event)
 
 
 def _number(fact: Fact) -> int:
@@ -94,10 +99,11 @@ def _number(fact: Fact) -> int:
 
 def in_force(state: State, project: str, model: str, channel: str, given: Policy | None) -> Policy | None:
     """Every rule that a release must meet: the project's, the model's, and those given with it."""
-    stored = (kept(state, project, scope, channel) for scope in (None, model))
-    rules = [rule for one in stored if one is not None for rule in one.rules]
+    stored = [one for scope in (None, model) if (one := kept(state, project, scope, channel)) is not None]
+    rules = [rule for one in stored for rule in one.rules]
     rules += [rule for rule in (given.rules if given is not None else ()) if rule not in rules]
-    return Policy(rules=tuple(rules)) if rules else None
+    evidence = strictest([*(one.evidence for one in stored), None if given is None else given.evidence])
+    return Policy(rules=tuple(rules), evidence=evidence) if rules or evidence else None
 
 
 def rule_json(rule: Rule) -> dict[str, Any]:
@@ -107,9 +113,12 @@ def rule_json(rule: Rule) -> dict[str, Any]:
     return {"metric": rule.metric, **written, "words": rule.words}
 
 
-def check(policy: Policy, metrics: Metrics, live: Mapping[str, Metrics | None]) -> tuple[GateResult, ...]:
+def check(policy: Policy, evaluation: Node | None, live: Mapping[str, Metrics | None]) -> tuple[GateResult, ...]:
     """Every rule with what it found. `live` holds the metrics of what each channel names; None: nothing is there."""
-    return tuple(_check(rule, metrics, live) for rule in policy.rules)
+    found = [_check(rule, shown(evaluation, "metrics", {}), live) for rule in policy.rules]
+    if policy.evidence is not None:
+        found.insert(0, check_evidence(evaluation, policy.evidence, (rule.metric for rule in policy.rules)))
+    return tuple(found)
 
 
 def _check(rule: Rule, metrics: Metrics, live: Mapping[str, Metrics | None]) -> GateResult:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from forebay.registry.domain.evidence import Demanded, meets
 from forebay.registry.domain.graph import children, get
-from forebay.registry.domain.nodes import EVALUATION, Channel, Node, release_id
+from forebay.registry.domain.nodes import EVALUATION, Arrival, Channel, Node, release_id
 from forebay.registry.domain.view import first_fact, shown
 from forebay.runtime.state import State
 
@@ -58,13 +59,15 @@ def evaluations_of(state: State, project: str, model: Node) -> list[Node]:
     ]
 
 
-def latest_evaluation(evaluations: list[Node]) -> Node | None:
-    """The one to name in a release: the latest by its own time, then by id."""
-    return max(
-        evaluations,
-        key=lambda node: (
-            fact.time if (fact := first_fact(node, "EvaluationRecorded")) else node.facts[0].time,
-            node.id,
-        ),
-        default=None,
-    )
+def latest_evaluation(state: State, evaluations: list[Node], demanded: Demanded | None = None) -> Node | None:
+    """The one to name in a release: the last in the log; of those with the demanded evidence, when there are any."""
+    fitting = [node for node in evaluations if meets(node, demanded)]
+    return max(fitting or evaluations, key=lambda node: (_place(state, node), node.id), default=None)
+
+
+def _place(state: State, evaluation: Node) -> int:
+    """Where the log has it. Nobody's clock decides what came last."""
+    fact, arrival = first_fact(evaluation, "EvaluationRecorded"), state.get(Arrival, evaluation.key)
+    if fact is None or arrival is None:
+        return 0
+    return next((seen.seq for seen in arrival.seen() if seen.event == fact.event), 0)

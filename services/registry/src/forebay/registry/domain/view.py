@@ -154,7 +154,9 @@ def _attempt_title(node: Node) -> str:
 
 def _evaluation_title(node: Node) -> str:
     metrics = sorted(shown(node, "metrics", {}).items())[:3]
-    return ", ".join(f"{name} {value:g}" for name, value in metrics)
+    said: dict[str, Any] = shown(node, "evidence", {})
+    typed = "" if said.get("kind") in {"file", "job"} and not said.get("typed") else ", typed by hand"
+    return ", ".join(f"{name} {value:g}" for name, value in metrics) + typed
 
 
 def _dataset_title(node: Node) -> str:

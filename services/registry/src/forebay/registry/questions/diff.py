@@ -24,6 +24,7 @@ _GROUPS = {
     "command": "code",
     "image": "image",
     "metrics": "result",
+    "metrics from": "result",
     "artefact": "result",
 }
 

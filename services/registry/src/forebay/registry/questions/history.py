@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from forebay.registry.domain.evidence import evidence_words, is_typed
 from forebay.registry.domain.graph import get
 from forebay.registry.domain.names import CHANNELS, top, unknown
-from forebay.registry.domain.nodes import MODEL, Arrival, Channel, Fact, release_id
+from forebay.registry.domain.nodes import EVALUATION, MODEL, Arrival, Channel, Fact, release_id
 from forebay.registry.domain.view import facts_named, shown
 from forebay.registry.questions.as_of import as_of
 from forebay.registry.questions.models import channels
@@ -58,7 +59,9 @@ def _moves(state: State, project: str, name: str, channel: str, missing: list[di
             continue
         fact, arrival = facts[0], state.get(Arrival, node.key)
         seq = next((seen.seq for seen in arrival.seen() if seen.event == fact.event), 0) if arrival else 0
-        found.append({**_move(channel, move, fact, seq), "number": shown(node, "number")})
+        evaluation = get(state, project, f"{EVALUATION}:{fact.values.get('evaluation')}")
+        evidence = {"evidence": evidence_words(evaluation), "typed": evaluation is not None and is_typed(evaluation)}
+        found.append({**_move(channel, move, fact, seq), **evidence, "number": shown(node, "number")})
         if len(found) > 1:
             found[-2]["until"] = fact.time.isoformat()
     return found

@@ -34,6 +34,7 @@ def policies(state: State, request: Request) -> dict[str, Any]:
                 "model": model,
                 "channel": channel,
                 "rules": [rule_json(rule) for rule in policy.rules],
+                "evidence": policy.evidence,
                 "number": policy.number,
                 "reason": policy.reason,
                 "by": policy.by,

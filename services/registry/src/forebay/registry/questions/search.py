@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from forebay.registry.domain.evidence import evidence_words, is_typed
 from forebay.registry.domain.names import top
 from forebay.registry.domain.nodes import DATASET, MODEL, Facet, Node
 from forebay.registry.domain.releases import evaluations_of, latest_evaluation
@@ -163,7 +164,8 @@ def _fitting(state: State, project: str, node: Node, wanted: _Wanted) -> dict[st
     made_of, name, version = shown(node, "datasets", []), shown(node, "model"), shown(node, "number")
     if name is None or not wanted.takes(made_of):
         return None
-    metrics = shown(latest_evaluation(evaluations_of(state, project, node)), "metrics", {})
+    evaluation = latest_evaluation(state, evaluations_of(state, project, node))
+    metrics = shown(evaluation, "metrics", {})
     if wanted.metric is not None and not wanted.metric.holds(metrics):
         return None
     live = [channel for channel, current in channels(state, project, name).items() if current == version]
@@ -175,6 +177,8 @@ def _fitting(state: State, project: str, node: Node, wanted: _Wanted) -> dict[st
         "step": shown(node, "step"),
         "datasets": made_of,
         "metrics": metrics,
+        "evidence": evidence_words(evaluation),
+        "typed": evaluation is not None and is_typed(evaluation),
         "channels": live,
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from forebay.registry.domain.evidence import evidence_words
 from forebay.registry.domain.graph import get
 from forebay.registry.domain.nodes import CHECKPOINT, DATASET, Node, attempt_id, job_id
 from forebay.registry.domain.releases import evaluations_of, latest_evaluation
@@ -56,7 +57,9 @@ def story_of(state: State, project: str, model: Node, lists: EpisodeLists) -> St
             {"id": checkpoint.id, "reason": f"imported, unknown: {', '.join(unknown) or 'how it was trained'}"}
         )
     story.parameters = dict(shown(job, "parameters", {}))
-    story.metrics = dict(shown(latest_evaluation(evaluations_of(state, project, model)), "metrics", {}))
+    evaluation = latest_evaluation(state, evaluations_of(state, project, model))
+    story.metrics = dict(shown(evaluation, "metrics", {}))
+    story.fields["metrics from"] = evidence_words(evaluation)
     _add_data(state, project, (model, job), lists, story)
     return story
 

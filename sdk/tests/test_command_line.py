@@ -61,7 +61,7 @@ def test_the_catalogue_names_what_providers_register(provider: object) -> None:
     "command",
     [
         "upload", "dataset list", "dataset show", "dataset tag", "submit", "jobs", "job", "why", "cancel", "run",
-        "model register", "model evaluate", "model release", "model policy", "model list", "lineage", "impact", "audit", "diff", "history",
+        "model register", "model evaluate", "model release", "model policy", "model list", "model fetch", "delete", "checkpoint delete", "lineage", "impact", "audit", "diff", "history",
         "search", "resume-point", "checkpoint import", "watch", "dead list",
         "dead show", "dead retry", "rebuild",
     ],

@@ -108,6 +108,10 @@ ANSWERS: dict[str, dict[str, Any]] = {
     },
     "registry.model-evaluate": {"model": X, "number": 1, "metrics": {X: 0.5}},
     "registry.model-release": {"number": 1, "gate": [{"passed": True, "metric": X, "rule": X, "message": X}]},
+    "registry.checkpoint-delete": {
+        "job": X, "checkpoints": [{"checkpoint": X, "step": 1, "uri": X}], "bytes": 1, "already": False,
+    },
+    "registry.job-delete": {"job": X, "checkpoints": [{"checkpoint": X, "step": 1, "uri": X}], "bytes": 1, "already": True},
     "registry.policies": {
         "policies": [{"model": X, "channel": X, "rules": [{"metric": X, "words": X}], "by": X, "reason": X}], "after": None,
     },
@@ -157,7 +161,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
 COMMANDS = [
     "jobs", "job j", "why j", "cancel j", "lineage m", "lineage m --table", "lineage m --mermaid", "impact e",
     "audit m", "diff a b", "history m", "search --task t", "model register m --job j", "model evaluate m --metric a=1",
-    "model release m@v1 --channel production", "model policy", "model list", "model fetch m@v1 /nowhere/out", "resume-point j", "dataset list",
+    "model release m@v1 --channel production", "model policy", "model list", "model fetch m@v1 /nowhere/out",
+    "delete j --reason r", "checkpoint delete c --reason r", "resume-point j", "dataset list",
     "dataset show d", "dataset check d@v1", "dataset place d@v1 s3://b/p", "rules waive LR-X-001 --dataset d --reason r",
     "episode withdraw e --reason r", "dataset register s3://b/p", "dataset compact d@v1 --reason r",
     "dataset cleanup d --dry-run", "dataset diff d@v1 d@v2", "cache list", "cache show p", "cache why p",

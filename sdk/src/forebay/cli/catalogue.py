@@ -119,7 +119,7 @@ PROVIDERS: tuple[Provider, ...] = (
         name="models",
         panel=_MODELS,
         module="forebay.cli.models",
-        commands={"model": "Register, evaluate, release and list models; what a release must meet."},
+        commands={"model": "Register, evaluate, release, fetch and list models; what a release must meet."},
     ),
     Provider(
         name="lineage",
@@ -147,8 +147,14 @@ PROVIDERS: tuple[Provider, ...] = (
         module="forebay.cli.checkpoints",
         commands={
             "resume-point": "Say where a job would continue, and why.",
-            "checkpoint": "Judge checkpoints offline; bring in those of old runs.",
+            "checkpoint": "Judge checkpoints offline; bring in those of old runs; delete them.",
         },
+    ),
+    Provider(
+        name="deleting",
+        panel=_JOBS,
+        module="forebay.cli.deleting",
+        commands={"delete": "Delete the files of a job that nothing needs; its record stays."},
     ),
     Provider(
         name="watch",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from forebay.cli.deleting import delete_checkpoint
 from forebay.cli.lineage import AsOf, show_completeness
 from forebay.cli.models import command
 from forebay.cli.output import AsJson, Project, coloured, console, plain_table, print_json
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _REFUSED = 1
 _MORE = "forebay.commands.checkpoint"
 """Entry point group of further subcommands of `forebay checkpoint`."""
-_ABOUT = "Judge checkpoints offline; bring in those of training that Forebay did not see."
+_ABOUT = "Judge checkpoints offline; bring in those of training that Forebay did not see; delete them."
 
 
 def register(app: typer.Typer) -> None:
@@ -30,13 +31,16 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help=_ABOUT, no_args_is_help=True)
     group.callback()(_checkpoint)
     group.command("import", epilog="Example: forebay checkpoint import outputs/train --name old-act")(import_saves)
+    group.command("delete", epilog="Example: forebay checkpoint delete 1000 --job reach-7 --reason superseded")(
+        delete_checkpoint
+    )
     for point in entry_points(group=_MORE):
         point.load()(group)
     app.add_typer(group, name="checkpoint", help=_ABOUT)
 
 
 def _checkpoint() -> None:
-    """Judge checkpoints offline; bring in those of training that Forebay did not see."""
+    """Judge checkpoints offline; bring in those of training that Forebay did not see; delete them."""
 
 
 def resume_point(

@@ -149,7 +149,7 @@ def release(
     out.print(f"[bold]{escape(name)}@{escape(channel)}[/] names v{result['number']}{before}")
     if result.get("evidence"):
         colour = "yellow" if result["typed"] else "green"
-        out.print(f"  evaluated on [{colour}]{escape(result['evidence'])}[/]")
+        out.print(f"  metrics: [{colour}]{escape(result['evidence'])}[/]")
     for one in result.get("gate") or ():
         mark = "[green]✓[/]" if one["passed"] else "[red]✗[/]"
         out.print(f"  {mark} {escape(one['metric'])} {escape(one['rule'])}: {escape(one['message'])}")

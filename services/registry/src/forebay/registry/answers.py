@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forebay.registry.commands.checkpoint_import import checkpoint_import
+from forebay.registry.commands.deletions import checkpoint_delete, job_delete
 from forebay.registry.commands.model_evaluations import model_evaluate
 from forebay.registry.commands.model_releases import model_release
 from forebay.registry.commands.model_versions import model_register
@@ -24,6 +25,8 @@ from forebay.registry.questions.search import search
 from forebay.runtime.machine import Command, Question
 
 COMMANDS: Mapping[str, Command] = {
+    "checkpoint-delete": checkpoint_delete,
+    "job-delete": job_delete,
     "resume-point": resume_point,
     "checkpoint-import": checkpoint_import,
     "model-register": model_register,

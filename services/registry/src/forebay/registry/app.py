@@ -7,11 +7,13 @@ from forebay.registry.adapters.file_artefacts import FileArtefacts
 from forebay.registry.adapters.file_episode_lists import FileEpisodeLists
 from forebay.registry.answers import COMMANDS, questions
 from forebay.registry.domain.decide import VERIFY, conflict, decide
+from forebay.registry.domain.deleting import DELETE
 from forebay.registry.domain.evolve import FOLD_VERSION, READS, evolve
 from forebay.registry.domain.keeping import KEEP
 from forebay.registry.domain.nodes import DOCUMENTS
 from forebay.registry.ports import Artefacts, EpisodeLists
 from forebay.registry.settings import RegistrySettings
+from forebay.registry.workers.delete_files import FileDeleter
 from forebay.registry.workers.keep_model import ModelKeeper
 from forebay.registry.workers.verify_checkpoint import CheckpointVerifier
 from forebay.runtime.app import run_service
@@ -48,6 +50,8 @@ async def run() -> None:
     settings = load_settings(RegistrySettings)
     roots, store = settings.roots(), settings.models()
     workers: dict[str, Worker] = {VERIFY: CheckpointVerifier(roots), KEEP: ModelKeeper(roots, store)}
+    workers[DELETE] = FileDeleter(roots)
     service = definition(artefacts=FileArtefacts(roots, store))
-    processes = ProcessServer((CheckpointVerifier.__module__, ModelKeeper.__module__))
+    modules = (CheckpointVerifier.__module__, ModelKeeper.__module__, FileDeleter.__module__)
+    processes = ProcessServer(modules)
     await run_service(service, settings, workers, slots={VERIFY: VERIFIERS, KEEP: KEEPERS}, processes=processes)

@@ -31,7 +31,7 @@ def model_register(state: State, pending: Pending, request: Request) -> Outcome:
     wanted = optional_text(request, "checkpoint")
     if wanted is None:
         _refuse_while_running(state, project, job)
-    save = _latest(job, saves) if wanted is None else _named(state, project, job, saves, wanted)
+    save = _latest(job, saves) if wanted is None else named_save(state, project, job, saves, wanted)
     _refuse_unusable(job, save, saves)
     if (known_number := _registered(state, project, name, save)) is not None:
         return Outcome(result=_version(name, known_number, save, job, already=True))
@@ -105,7 +105,7 @@ def _latest(job: str, saves: list[Save]) -> Save:
     return max(saves, key=lambda save: save.order)
 
 
-def _named(state: State, project: str, job: str, saves: list[Save], wanted: str) -> Save:
+def named_save(state: State, project: str, job: str, saves: list[Save], wanted: str) -> Save:
     """A checkpoint by id, by step, or by its folder; it must belong to the job."""
     found = find_save(saves, wanted)
     if found is not None:

@@ -39,7 +39,10 @@ _OUTSIDE = frozenset(
 """Ends that say nothing about the checkpoint that was loaded."""
 NEWEST = frozenset({"last", "latest"})
 """Names by which a person means the newest save."""
+DELETED = "deleted"
+"""The status of a save whose files a person had deleted."""
 _WHY_NOT = {
+    DELETED: "deleted",
     "weights-only": "weights only",
     "incomplete": "incomplete",
     "corrupt": "corrupt",
@@ -122,14 +125,18 @@ def save_of(node: Node) -> Save | None:
     written = facts_named(node, "CheckpointWritten", "CheckpointImported")
     if not written:
         return None
+    deleted = first_fact(node, "CheckpointDeleted")
+    findings = tuple(shown(node, "findings", ()))
+    if deleted is not None:
+        findings = (f"by {deleted.values['deleted_by']}: {deleted.values['deleted_reason']}",)
     return Save(
         id=local_id(node.id),
         step=shown(node, "step"),
         attempt=shown(node, "attempt"),
         uri=shown(node, "uri"),
         digest=shown(node, "digest"),
-        status=shown(node, "status"),
-        findings=tuple(shown(node, "findings", ())),
+        status=shown(node, "status") if deleted is None else DELETED,
+        findings=findings,
         compatibility=Compatibility.model_validate(shown(node, "compatibility", {})),
         imported=shown(node, "imported"),
         imported_reason=shown(node, "imported_reason"),
@@ -157,7 +164,8 @@ def overwritten(saves: Sequence[Save]) -> dict[str, str]:
     found: dict[str, str] = {}
     by_place: dict[str, list[Save]] = {}
     for save in saves:
-        by_place.setdefault(save.uri, []).append(save)
+        if save.status != DELETED:
+            by_place.setdefault(save.uri, []).append(save)
     for several in by_place.values():
         latest = max((save.attempt, save.step) for save in several)
         top = [save for save in several if (save.attempt, save.step) == latest]

@@ -132,6 +132,8 @@ def state_of(node: Node) -> str:
     if not node.facts:
         return "unknown"
     if kind == CHECKPOINT:
+        if first_fact(node, "CheckpointDeleted") is not None:
+            return "deleted"
         return str(shown(node, "status", "written"))
     names = {fact.name for fact in node.facts}
     state = next((state for name, state in _STATES.get(kind, ()) if name in names), "known")

@@ -113,7 +113,7 @@ class TestMaking:
         """With the sentence that says why, so that nobody has to write it a moment later."""
         (item,) = render(submission(), [], site())
         made = to_make(item, kind, on_record("shut", SAID))
-        assert made["metadata"]["annotations"].pop(WHY) == "waiting for data. Next: warm it"
+        assert made["metadata"]["annotations"].pop(WHY).endswith(": waiting for data. Next: warm it.")
         assert made == with_gate(item, kind)
         assert opening(made, {}) is not None
 

@@ -402,3 +402,5 @@ class VerdictChanged(EventBody):
     verdict: Verdict
     generation: int = Field(default=1, ge=1)
     """Counts the answers of this job: the highest is the one that stands."""
+    sentence: str | None = None
+    """What a person reads, as `forebay why` said it then: where the job is, the reason, and what to do next."""

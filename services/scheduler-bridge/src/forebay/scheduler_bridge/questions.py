@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from forebay.contracts.permissions import ATTEMPT_OF
-from forebay.contracts.reasons import Layer
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
@@ -20,6 +19,7 @@ from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterOb
 from forebay.scheduler_bridge.domain.cluster.objects import label_of
 from forebay.scheduler_bridge.domain.documents import Attempt, Entry, Job
 from forebay.scheduler_bridge.domain.history import remark
+from forebay.scheduler_bridge.domain.sentence import sentence
 from forebay.scheduler_bridge.domain.verdict import judge
 from forebay.scheduler_bridge.lookup import job_named, jobs_of, number_argument, text_argument
 
@@ -74,7 +74,9 @@ class Questions:
             "state": job.state,
             "queued_for": job.queued_for,
             "recovering": recovering(job),
-            "sentence": _sentence(job, verdict.message, verdict.next_action),
+            "sentence": sentence(
+                job, {"layer": verdict.layer, "message": verdict.message, "next_action": verdict.next_action}
+            ),
             "conditions": _plain(situation.conditions),
             "verdict": verdict.model_dump(mode="json", exclude_none=True),
             "waited_seconds": {layer: round(seconds, 3) for layer, seconds in waited(job, request.now).items()},
@@ -180,26 +182,3 @@ def _entry(entry: Entry, job: Job) -> dict[str, Any]:
         "id": entry.id,
     }
     return {name: value for name, value in line.items() if value is not None}
-
-
-_SAYS = {
-    Layer.DATA: "waits for its data",
-    Layer.QUOTA: "waits for room on this machine",
-    Layer.CONFIG: "cannot start as it is",
-    Layer.PREFLIGHT: "is being checked before its start",
-    Layer.NOT_EVALUATED: "has not been looked at yet",
-}
-
-
-def _sentence(job: Job, message: str, next_action: str) -> str:
-    """The sentence that a person reads first."""
-    message = message.rstrip(". ")
-    ends = {"SUCCEEDED": "succeeded", "FAILED": "failed", "CANCELLED": "was cancelled"}
-    if job.state in ends:
-        stopping = "; its process is being stopped" if any(item.holds for item in job.attempts) else ""
-        return f"{job.id} {ends[job.state]}: {message}{stopping}. Next: {next_action}."
-    if job.state == "RUNNING":
-        doing = "is recovering" if recovering(job) else "runs"
-    else:
-        doing = _SAYS.get(Layer(job.queued_for or Layer.NOT_EVALUATED), f"waits for {job.queued_for}")
-    return f"{job.id} {doing}: {message}. Next: {next_action}."

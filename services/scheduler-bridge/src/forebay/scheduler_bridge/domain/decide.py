@@ -26,6 +26,7 @@ from forebay.scheduler_bridge.domain.documents import Condition, Job, Plan, plac
 from forebay.scheduler_bridge.domain.local_limits import local_refusals, refuse_too_large
 from forebay.scheduler_bridge.domain.queue import Applicant, Holder, QueueAnswer, Wait, serve
 from forebay.scheduler_bridge.domain.readiness import GATE_FAILURES
+from forebay.scheduler_bridge.domain.sentence import sentence
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation, cause_of, judge
 
 _CACHE = (
@@ -187,7 +188,8 @@ def announce_verdict(decided: Decided, job: Job, verdict: jobs.Verdict) -> Itera
     said, generation = announcements.verdict_said(job, decided)
     if cause_of(said) == cause_of(verdict.model_dump(mode="json", exclude_none=True)):
         return
-    body = jobs.VerdictChanged(job=job.id, verdict=verdict, generation=generation + 1)
+    told = sentence(job, verdict.model_dump(mode="json", exclude_none=True))
+    body = jobs.VerdictChanged(job=job.id, verdict=verdict, generation=generation + 1, sentence=told)
     yield Emit(project=job.project, body=body, dedupe=(job.id, body.generation))
 
 

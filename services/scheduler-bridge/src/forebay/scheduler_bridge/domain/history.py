@@ -62,7 +62,7 @@ def sentence(body: EventBody) -> str:
         case models.ResumeDecided():
             text = body.mode if body.step is None else f"{body.mode} from step {body.step}"
         case jobs.VerdictChanged():
-            text = body.verdict.message
+            text = body.sentence or body.verdict.message
         case datasets.LeaseGranted():
             text = ", ".join(f"{item.name}@v{item.number}" for item in body.inputs) or "no inputs"
         case _:

@@ -19,7 +19,10 @@ from forebay.scheduler_bridge.domain.verdict_local import LOCAL_RULES
 
 _ONLY_LOCAL = frozenset({"local-queue", "process-recovering", "preflight", "process-ended"})
 _EVEN_WHILE_RUNNING = frozenset(
-    {Reason.NODE_LOST, Reason.OLD_POD_NOT_CONFIRMED_DEAD, Reason.CONTRADICTORY, Reason.MOUNT_LOST}
+    {
+        *(Reason.NODE_LOST, Reason.OLD_POD_NOT_CONFIRMED_DEAD, Reason.CONTRADICTORY, Reason.MOUNT_LOST),
+        *(Reason.DEVICE_FAILED, Reason.HELPER_FAILED, Reason.HELPER_STILL_RUNS, Reason.BEING_DELETED),
+    }
 )
 """Said of a job whose process is believed to run: it may not."""
 
@@ -80,7 +83,7 @@ def _not_seen(situation: Situation, rule: str) -> Verdict | None:
 
 _RULES: tuple[Rule, ...] = (
     *(rule for rule in LOCAL_RULES if rule.name not in _ONLY_LOCAL),
-    Rule(name="cluster-trouble", version=1, rank=5, judge=_trouble),
+    Rule(name="cluster-trouble", version=2, rank=5, judge=_trouble),
     Rule(name="cluster", version=1, rank=30, judge=_cluster),
     Rule(name="cluster-unseen", version=1, rank=45, judge=_not_seen),
 )

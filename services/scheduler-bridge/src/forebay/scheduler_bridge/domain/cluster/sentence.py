@@ -5,6 +5,7 @@ from __future__ import annotations
 from forebay.runtime.escaping import shortened, visible
 from forebay.scheduler_bridge.domain.cluster.objects import WHY
 from forebay.scheduler_bridge.domain.documents import Job
+from forebay.scheduler_bridge.domain.sentence import sentence
 
 MAX_WHY = 1024
 """Characters of the annotation."""
@@ -15,5 +16,4 @@ def sentence_of(job: Job) -> dict[str, str]:
     verdict = job.verdict or {}
     if not verdict.get("message"):
         return {}
-    text = f"{verdict['message']}. Next: {verdict.get('next_action', '')}"
-    return {WHY: shortened(visible(text), MAX_WHY)}
+    return {WHY: shortened(visible(sentence(job, verdict)), MAX_WHY)}

@@ -17,6 +17,8 @@ from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause
 _NAMED = re.compile(
     r"\bcontainers? (?P<names>(?:<[\w.\-]+>|\"[\w.\-]+\"|'[\w.\-]+')(?:, (?:\"[\w.\-]+\"|'[\w.\-]+'))*)", re.IGNORECASE
 )
+_FOR = re.compile(r"\b(?:limits|requests)\.\S+ for: (?P<names>[\w.\-, ]+)")
+"""A quota names the containers that leave something unsaid."""
 _NAME = re.compile(r"[\w.\-]+")
 _LISTS = frozenset({"containers", "initContainers"})
 _DEEPEST = 12
@@ -58,7 +60,8 @@ def refused(facts: Facts, event: Said, seen: Seen) -> Seen:
     """The refusal of a pod with the container that it is about, when the job's template does not have it."""
     if seen.finding.cause not in {Cause.ADMISSION_DENIED, Cause.CONFIG}:
         return seen
-    named = [name for match in _NAMED.finditer(event.message) for name in _NAME.findall(match.group("names"))]
+    quoted = [match.group("names") for match in (*_NAMED.finditer(event.message), *_FOR.finditer(event.message))]
+    named = [name for names in quoted for name in _NAME.findall(names)]
     owner = facts.find(event.kind, event.namespace, event.name)
     own = declared(owner) if owner is not None else frozenset()
     foreign = [name for name in dict.fromkeys(named) if name not in own]

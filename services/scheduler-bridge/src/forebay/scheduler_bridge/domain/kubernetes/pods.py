@@ -39,7 +39,7 @@ from forebay.scheduler_bridge.domain.kubernetes.quantities import is_accelerator
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import OTHERS, dominant
 from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read, read_condition, read_event
 from forebay.scheduler_bridge.domain.kubernetes.subjects import is_mount_pod
-from forebay.scheduler_bridge.domain.kubernetes.taints import named
+from forebay.scheduler_bridge.domain.kubernetes.taints import by_taint, named, with_names
 from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause, Message, finding
 
 _SILENT = frozenset(
@@ -98,7 +98,7 @@ def look_at(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
     if ended_well(pod):
         return
     node = text_at(pod, "spec", "nodeName")
-    found = [*_ended(pod), *on_its_node(facts, pod, now), *depends.look_at(facts, pod)]
+    found = [*_ended(facts, pod), *on_its_node(facts, pod, now), *depends.look_at(facts, pod)]
     if runs(pod) and not found:
         found += _broken_under_it(facts, pod, now)
     else:
@@ -138,7 +138,7 @@ def _with_pull_secret(facts: Facts, pod: Object, seen: Seen) -> Seen:
     return seen.but(sentence=f"{seen.finding.sentence}{told}")
 
 
-def _ended(pod: Object) -> Iterator[Seen]:
+def _ended(facts: Facts, pod: Object) -> Iterator[Seen]:
     """What the pod itself says about its end."""
     reason, text = text_at(pod, "status", "reason"), text_at(pod, "status", "message")
     if reason or text:
@@ -146,7 +146,7 @@ def _ended(pod: Object) -> Iterator[Seen]:
         yield Seen(finding=seen.finding, since=ended_at(pod), evidence=seen.evidence)
     target = condition(pod, "DisruptionTarget")
     if target is not None and target.get("status") in ("True", True):
-        seen = read_condition(target, "Pod")
+        seen = by_taint(facts, pod, read_condition(target, "Pod"))
         yield seen.but(weight=min(seen.finding.weight, 14))
 
 
@@ -236,7 +236,7 @@ def _place(facts: Facts, pod: Object) -> Iterator[Seen]:
             return
         if any(reason.kind is Kind.VOLUME_ATTACH for reason in histogram.reasons):
             seen = pinned.with_volume(facts, pod, seen)
-    seen = _with_demands(facts, pod, named(pod, facts.all("Node"), seen))
+    seen = _with_demands(facts, pod, with_names(facts.all("Node"), named(pod, facts.all("Node"), seen)))
     yield autoscaler.with_it(facts, pod, _with_numbers(facts, pod, seen))
 
 

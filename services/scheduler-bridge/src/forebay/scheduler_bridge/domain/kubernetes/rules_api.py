@@ -71,20 +71,37 @@ def _amounts(text: str) -> dict[str, Decimal]:
     return {name: found for name, value in _pairs(text).items() if (found := amount(value)) is not None}
 
 
+_MUST = re.compile(r"(?:failed quota: (?P<name>[^:\s]+): )?must specify (?P<need>[^\]}]+)", re.IGNORECASE)
+_OF_CONTAINERS = re.compile(r"(?P<resource>[\w.\-/]+) for: (?P<containers>[\w.\-, ]+)")
+
+
+def _must_specify(text: Text, rule: str) -> Finding | None:
+    """A quota that counts a resource takes no pod whose containers do not say how much of it they want."""
+    match = _MUST.search(text.flat)
+    if match is None or not re.search(r"failed quota|(?:limits|requests)\.", text.flat, re.IGNORECASE):
+        return None
+    listed = _OF_CONTAINERS.findall(match.group("need"))
+    resources = list(dict.fromkeys(name for name, _ in listed)) or [match.group("need").strip(" .")]
+    named = list(dict.fromkeys(name.strip() for _, names in listed for name in names.split(",") if name.strip()))
+    whose = f" of container {', '.join(named)}" if named else " of every container, init containers too,"
+    quota = f" {match.group('name')}" if match.group("name") else ""
+    return finding(
+        Cause.ADMISSION_DENIED,
+        f"the namespace's quota{quota} demands that {', '.join(resources)}{whose} be set",
+        rule,
+        next_action=f"set {', '.join(resources)}{whose.rstrip(',')}, and submit again",
+        need=", ".join(resources),
+        where=match.group("name"),
+        weight=20,
+    )
+
+
 _FORBIDDEN = r"(?:is forbidden|forbidden:)"
 _MEND = "change the pod so that it meets the policy that the message names, and submit again"
 
 API_RULES: tuple[MessageRule, ...] = (
     MessageRule("resource-quota", 3, _quota),
-    pattern(
-        "quota-needs-requests",
-        Cause.ADMISSION_DENIED,
-        "the namespace's quota[ {name}] demands that {need|requests and limits} be set",
-        r"failed quota: (?P<name>[^:\s]+): must specify (?P<need>[^\]}]*)",
-        r"must specify (?P<need>(?:limits|requests)\.[\w.,/\- ]+)",
-        do="set {need|them} on every container, init containers too, and submit again",
-        weight=20,
-    ),
+    MessageRule("quota-needs-requests", 2, _must_specify),
     pattern(
         "pod-security",
         Cause.ADMISSION_DENIED,

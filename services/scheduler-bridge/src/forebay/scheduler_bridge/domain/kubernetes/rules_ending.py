@@ -86,14 +86,14 @@ ENDING_RULES: tuple[MessageRule, ...] = (
         "{place|its node} does not answer or is gone",
         r"no replacement for (?:an? )?(?:unhealthy|failed) node(?:\(s\))?:? (?P<place>[\w.\-]+)",
         r"node no longer exists|node (?:is |was )?(?:unresponsive|not ready|lost|gone|unreachable)|is unresponsive",
-        r"kubelet stopped posting node status|node ?controller|nodenotready|nodelost|node status is now: (?:notready|nodenotready|unknown)",
+        r"kubelet (?:stopped|never) post(?:ing|ed) node status|node ?controller|nodenotready|nodelost|node status is now: (?:notready|nodenotready|unknown)",
         r"deleting due to NoExecute taint|marking for deletion pod|taint manager: deleting",
         r"out[- ]of[- ]service|pod is terminating since the node|nodes? (?:\S+ )?(?:became|went|has been|was) (?:unhealthy|notready|deleted|terminated|removed|unreachable)",
         r"(?:unhealthy|unreachable|unresponsive) nodes?\b|node failures?|\bno replacement for",
         r"could not be located when the pod was|container could not be located",
         r"container runtime (?:is down|network not ready)|PLEG is not healthy|runtime is down",
         r"spot (?:instance )?(?:interruption|termination)|instance .{0,40}(?:terminated|interrupted|retired)|node .{0,60}(?:crashed|rebooted|has been rebooted)",
-        tokens="NodeLost NodeNotReady NodeFailures DeletionByTaintManager DeletionByPodGC TaintManagerEviction ContainerStatusUnknown"
+        tokens="NodeStatusNeverUpdated NodeLost NodeNotReady NodeFailures DeletionByTaintManager DeletionByPodGC TaintManagerEviction ContainerStatusUnknown"
         " NodeStatusUnknown NodeUnknown KubeletNotReady KubeletStopped NodeUnreachable Rebooted RemovingNode DeletingNode NodeShutdownInProgress"
         " SpotInterrupted NodeUnhealthy",
         weight=12,

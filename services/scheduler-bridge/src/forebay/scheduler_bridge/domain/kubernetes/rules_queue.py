@@ -252,8 +252,8 @@ QUEUE_RULES: tuple[MessageRule, ...] = (
         "the queue is misconfigured or suspended",
         tokens="Misconfigured Suspended Inadmissible",
         kind=r"workload|queue",
-        unless=r"namespace|gated|deactivated",
-        version=2,
+        unless=r"namespace|gated|deactivated|\bnot found\b|does(?: not|n't) exist|\bspec\.",
+        version=3,
         weight=40,
     ),
     pattern(

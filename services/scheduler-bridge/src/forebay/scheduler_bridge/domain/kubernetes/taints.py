@@ -7,14 +7,16 @@ is short of disk) makes that the cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from forebay.scheduler_bridge.domain.kubernetes.facts import Object, condition, items_at, name_of, part, text_at
-from forebay.scheduler_bridge.domain.kubernetes.histogram import Counted, Kind, classify_reason, parse
+from forebay.contracts.reasons import Reason
+from forebay.scheduler_bridge.domain.kubernetes.facts import Facts, Object, condition, items_at, name_of, part, text_at
+from forebay.scheduler_bridge.domain.kubernetes.histogram import Counted, Kind, classify_reason, kind_of_taint, parse
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import OTHERS, dominant, judge
 from forebay.scheduler_bridge.domain.kubernetes.seen import Seen
+from forebay.scheduler_bridge.domain.kubernetes.vocabulary import Cause
 
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 _NAMED = 5
@@ -83,6 +85,50 @@ def named(pod: Object, nodes: Iterable[Object], seen: Seen) -> Seen:
         since=seen.since,
         evidence=seen.evidence,
     )
+
+
+def by_taint(facts: Facts, pod: Object, seen: Seen) -> Seen:
+    """A pod that a taint of its node ended: which one, when the node itself is well."""
+    said = " ".join(message.reason for message in seen.evidence)
+    node = facts.find("Node", "", text_at(pod, "spec", "nodeName")) if text_at(pod, "spec", "nodeName") else None
+    if "DeletionByTaintManager" not in said or node is None:
+        return seen
+    expelling = [one for one in taints_of(node) if one.effect == "NoExecute" and not tolerates(pod, one)]
+    taint = next((one for one in expelling if kind_of_taint(one.key) is not Kind.LOST), None)
+    if taint is None or any(kind_of_taint(one.key) is Kind.LOST for one in expelling):
+        return seen
+    return seen.but(
+        cause=Cause.EVICTED_NODE,
+        reason=Reason.EVICTED_DRAIN,
+        sentence=f"the pod was moved off {name_of(node)} by its taint {taint}, which the pod does not tolerate",
+        next_action=f"nothing: it is tried again on another node; tolerate {taint.key} if it belongs there",
+        where=name_of(node),
+    )
+
+
+_STATE: dict[Kind, Callable[[Object], bool]] = {
+    Kind.CORDONED: lambda node: part(node, "spec", "unschedulable") is True,
+    Kind.LOST: lambda node: not _is(node, "Ready", "True"),
+    Kind.DISK_PRESSURE: lambda node: _is(node, "DiskPressure", "True"),
+    Kind.MEMORY_PRESSURE: lambda node: _is(node, "MemoryPressure", "True") or _is(node, "PIDPressure", "True"),
+}
+
+
+def _is(node: Object, kind: str, status: str) -> bool:
+    found = condition(node, kind)
+    return found is not None and str(found.get("status")) == status
+
+
+def with_names(nodes: Iterable[Object], seen: Seen) -> Seen:
+    """The finding with the nodes by name, when their own state decides: cordoned, not ready, short of disk."""
+    histogram = parse(seen.evidence[0].text[:32_768]) if seen.evidence else None
+    main = dominant(histogram) if histogram is not None else None
+    holds = _STATE.get(main.kind) if main is not None else None
+    names = sorted(name_of(node) for node in nodes if holds is not None and holds(node))
+    said, others, listed = seen.finding.sentence.partition(OTHERS)
+    if not names or any(name in said for name in names):
+        return seen
+    return seen.but(sentence=f"{said}: {_few(names)}{others}{listed}")
 
 
 def _repelling(pod: Object, nodes: Iterable[Object]) -> dict[Taint, list[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from forebay.contracts.reasons import Layer, Reason
-from forebay.scheduler_bridge.domain.kubernetes import deactivation
+from forebay.scheduler_bridge.domain.kubernetes import deactivation, deletion
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Facts,
     Object,
@@ -38,6 +38,7 @@ def look_at(facts: Facts, workload: Object, now: datetime, *, suspended: bool) -
     reserved = condition(workload, "QuotaReserved")
     holds = reserved is not None and reserved.get("status") in ("True", True)
     yield from _finished(workload)
+    yield from _being_deleted(workload)
     if deactivation.is_out(workload):
         yield from deactivation.look_at(facts, workload)
         return
@@ -85,6 +86,30 @@ def _finished(workload: Object) -> Iterator[Seen]:
             ),
             text_at(finished, "message"),
         )
+
+
+def _being_deleted(workload: Object) -> Iterator[Seen]:
+    """A Workload that is told to go is never admitted; a new one is made when it has gone."""
+    told = deletion.since(workload)
+    if told is None:
+        return
+    held = deletion.finalizers(workload)
+    said = f"its Workload {name_of(workload)} is being deleted since {told:%H:%M:%S} and is not gone yet"
+    if held:
+        said += f": the finalizer {', '.join(held)} holds it"
+    yield Seen(
+        finding=finding(
+            Cause.OTHER,
+            said,
+            "workload-being-deleted@1",
+            reason=Reason.BEING_DELETED,
+            layer=Layer.JOB_OBJECT,
+            next_action="see that Kueue's controller runs: it takes its finalizer away once the job's pods are gone",
+            need=", ".join(held) or None,
+            weight=26,
+        ),
+        since=told,
+    )
 
 
 def _of_data(seen: Seen, text: str) -> Seen:

@@ -30,7 +30,7 @@ LINES = tuple(
 )
 
 BLANK = re.compile(
-    r"\{\w*\}|\(\s*\)|\(,|,\s*\)|\[\]|\bNone\b|: *$|: ;|; ;|;;|: :|, ,|  |\b(?:on|in|of|by|from|named) *(?:[,;.)]|$)|what was asked asked|what there is in all"
+    r"\{\w*\}|\(\s*\)|\(,|,\s*\)|\[\]|(?<!stopPolicy to )\bNone\b|: *$|: ;|; ;|;;|: :|, ,|  |\b(?:on|in|of|by|from|named) *(?:[,;.)]|$)|what was asked asked|what there is in all"
 )
 """Traces of something that should have been filled in."""
 

@@ -6,7 +6,7 @@ The end of any other container is not the end of the training, and the sentence 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -230,6 +230,17 @@ def _beside(seen: Seen, one: Container, trainer: Container | None) -> Seen:
     if ended.get("exitCode") == 0:
         return seen.but(sentence=f"{seen.finding.sentence}; container {trainer.name} had ended well")
     return _fell_first(seen, one, trainer, ended)
+
+
+def earlier_ends(pods: Iterable[Object]) -> str:
+    """How containers that run now had ended before; empty when none was started again."""
+    told = [
+        _terminated(last, one).finding.sentence
+        for pod in pods
+        for one in containers_of(pod)
+        if one.runs and (last := part(one.status, "lastState", "terminated")) is not None and last.get("exitCode")
+    ]
+    return f"; before: {told[0]}" if told else ""
 
 
 def _fell_first(seen: Seen, one: Container, trainer: Container, ended: Object) -> Seen:

@@ -35,6 +35,26 @@ def claims(facts: Facts, pod: Object) -> Iterator[tuple[str, str, Object | None]
             yield text_at(volume, "name"), name, facts.find("PersistentVolumeClaim", namespace_of(pod), name)
 
 
+def users_of(facts: Facts, namespace: str, claim: str, *, but: Object | None = None) -> list[Object]:
+    """The pods on nodes that use a claim and have not ended."""
+    return [
+        pod
+        for pod in facts.all("Pod")
+        if pod is not but
+        and namespace_of(pod) == namespace
+        and text_at(pod, "spec", "nodeName")
+        and text_at(pod, "status", "phase") not in {"Succeeded", "Failed"}
+        and any(text_at(one, "persistentVolumeClaim", "claimName") == claim for one in items_at(pod, "spec", "volumes"))
+    ]
+
+
+def in_use(facts: Facts, pod: Object, claim: str) -> str:
+    """Who else uses a claim, as the end of a sentence; empty when nobody is known to."""
+    others = users_of(facts, namespace_of(pod), claim, but=pod)
+    names = ", ".join(f"{name_of(one)} on {text_at(one, 'spec', 'nodeName')}" for one in others)
+    return f"; pod {names} uses it" if names else ""
+
+
 def mount_pods(facts: Facts, pod: Object) -> Iterator[tuple[str, Object]]:
     """(claim, mount pod) for every volume of the pod that another pod serves on the same node."""
     candidates = [one for one in facts.all("Pod") if is_mount_pod(one)]
@@ -171,7 +191,8 @@ def claim_of(facts: Facts, pod: Object, seen: Seen) -> Seen:
     for volume, name, claim in claims(facts, pod):
         backing = text_at(claim, "spec", "volumeName") if claim else ""
         if (backing and f'"{backing}"' in text) or f"[{volume}]" in text:
+            used = in_use(facts, pod, name) if seen.finding.reason is Reason.VOLUME_IN_USE else ""
             return seen.but(
-                need=seen.finding.need or f"claim {name}", sentence=f"{seen.finding.sentence} (claim {name})"
+                need=seen.finding.need or f"claim {name}", sentence=f"{seen.finding.sentence} (claim {name}){used}"
             )
     return seen

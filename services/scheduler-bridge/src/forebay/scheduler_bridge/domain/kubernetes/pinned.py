@@ -6,6 +6,7 @@ Kueue's topology assignment does) is about that host; a volume's node affinity i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,7 +26,7 @@ from forebay.scheduler_bridge.domain.kubernetes.facts import (
     text_at,
 )
 from forebay.scheduler_bridge.domain.kubernetes.histogram import Histogram, kind_of_taint
-from forebay.scheduler_bridge.domain.kubernetes.mounts import claims
+from forebay.scheduler_bridge.domain.kubernetes.mounts import claims, in_use
 from forebay.scheduler_bridge.domain.kubernetes.quantities import amount, is_accelerator, show
 from forebay.scheduler_bridge.domain.kubernetes.scheduling import CAUSES, OTHERS
 from forebay.scheduler_bridge.domain.kubernetes.seen import Seen, read_condition
@@ -145,6 +146,8 @@ def _lacks(facts: Facts, pod: Object, node: Object) -> tuple[str, str] | None:
 def with_volume(facts: Facts, pod: Object, seen: Seen) -> Seen:
     """The claim and volume by name, where it may be used, and what the nodes there lack."""
     nodes = facts.all("Node")
+    if _ONE_POD.search(seen.finding.sentence):
+        return _held_by_another(facts, pod, seen)
     for _, claim_name, claim in claims(facts, pod):
         volume_name = text_at(claim, "spec", "volumeName") if claim else ""
         volume = facts.find("PersistentVolume", "", volume_name) if volume_name else None
@@ -187,6 +190,23 @@ def with_volume(facts: Facts, pod: Object, seen: Seen) -> Seen:
             where=place,
             weight=29,
         )
+    return seen
+
+
+_ONE_POD = re.compile(r"ReadWriteOncePod", re.IGNORECASE)
+
+
+def _held_by_another(facts: Facts, pod: Object, seen: Seen) -> Seen:
+    """A claim that one pod at a time may use, with the pod that does."""
+    for _, name, _ in claims(facts, pod):
+        used = in_use(facts, pod, name)
+        if used:
+            _, others, listed = seen.finding.sentence.partition(OTHERS)
+            return seen.but(
+                reason=Reason.VOLUME_IN_USE,
+                sentence=f"the claim {name} may be used by one pod at a time (ReadWriteOncePod){used}{others}{listed}",
+                need=f"claim {name}",
+            )
     return seen
 
 

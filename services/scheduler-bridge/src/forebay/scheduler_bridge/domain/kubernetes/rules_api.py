@@ -141,14 +141,14 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "webhook-down",
         Cause.OTHER,
-        "the webhook[ {webhook}], which must be asked, does not answer",
-        r"failed calling webhook \"?(?P<webhook>[\w.\-]+)",
+        "the webhook[ {webhook}], which must be asked, does not answer[: {why}]",
+        r"failed calling webhook \"?(?P<webhook>[\w.\-]+)\"?:? ?(?:failed to call webhook: )?(?P<why>.*)",
         r"failed to call webhook",
         r"no endpoints available for service",
         code=Reason.WEBHOOK_UNAVAILABLE,
         layer=Layer.JOB_OBJECT,
         do="look at the webhook's pods and certificate; creating the object is tried again",
-        version=2,
+        version=3,
         weight=20,
     ),
     pattern(

@@ -184,10 +184,11 @@ ADMISSION_ON_NODE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "node-lacks-devices",
         Cause.GPU_SHORTAGE,
-        "the node took the pod, but has too few healthy devices for it[ ({need} asked, {have} there)]",
-        r"requested number of devices unavailable for (?P<place>[\w.\-/]+)\.? requested: (?P<need>\d+), available: (?P<have>\d+)",
+        "the node took the pod, but has too few healthy devices for it[: {resource}][ ({need} asked, {have} there)]",
+        r"requested number of devices unavailable for (?P<resource>[\w.\-/]+?)\.? requested: (?P<need>\d+), available: (?P<have>\d+)",
         r"allocate failed due to .*(?:device|gpu)|no healthy devices|unregistered device",
         r"(?:insufficient|not enough|no) (?:healthy |free )?(?:gpus?|accelerators?) (?:available|free|devices|on)",
+        version=2,
         do=f"look at the device plugin of the node; {NEXT[Cause.GPU_SHORTAGE]}",
         weight=20,
     ),

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from forebay.contracts.reasons import Layer, Reason
-from forebay.scheduler_bridge.domain.kubernetes import deletion, failed_jobs, injected, pods, suspension, workloads
+from forebay.scheduler_bridge.domain.kubernetes import (
+    containers,
+    deletion,
+    failed_jobs,
+    injected,
+    pods,
+    suspension,
+    workloads,
+)
 from forebay.scheduler_bridge.domain.kubernetes.classify import classify
 from forebay.scheduler_bridge.domain.kubernetes.facts import (
     Object,
@@ -87,7 +95,8 @@ def _pods(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
         )
     elif running:
         seen = _running(running, rule)
-        yield seen.but(sentence=f"{seen.finding.sentence}{failed_jobs.earlier_ends(subject, replaced, now)}")
+        before = f"{containers.earlier_ends(running)}{failed_jobs.earlier_ends(subject, replaced, now)}"
+        yield seen.but(sentence=f"{seen.finding.sentence}{before}")
 
 
 def _replaced(pod: Object, siblings: tuple[Object, ...]) -> bool:

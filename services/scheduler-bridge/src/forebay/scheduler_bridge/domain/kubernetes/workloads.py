@@ -149,16 +149,22 @@ def _evicted(facts: Facts, workload: Object) -> Iterator[Seen]:
         and newer > why.since
         and read_condition(reserved or {}, "").finding.weight < 60
     )
+    again = _queued_again(workload) if not replaced else ""
     if why.finding.cause is Cause.TIMEOUT:
         before = _before_timeout(facts, workload)
         if before is not None:
-            yield before
-    again = moment(part(workload, "status", "requeueState", "requeueAt"))
-    if again is not None and not replaced:
-        tries = part(workload, "status", "requeueState", "count")
-        told = f", {tries} times so far" if isinstance(tries, int) else ""
-        why = why.but(sentence=f"{why.finding.sentence}; it is queued again at {again:%H:%M:%S}{told}")
+            yield before.but(sentence=f"{before.finding.sentence}{again}")
+    why = why.but(sentence=f"{why.finding.sentence}{again}")
     yield why.but(weight=62 if replaced else min(why.finding.weight, 33))
+
+
+def _queued_again(workload: Object) -> str:
+    """When it will be queued again, and how often it was."""
+    at = moment(part(workload, "status", "requeueState", "requeueAt"))
+    tries = part(workload, "status", "requeueState", "count")
+    if at is None:
+        return ""
+    return f"; it is queued again at {at:%H:%M:%S}" + (f", {tries} times so far" if isinstance(tries, int) else "")
 
 
 _UIDS = re.compile(r"\bUID: (?P<workload>[\w\-]+)(?:, JobUID: (?P<job>[\w\-]+))?")

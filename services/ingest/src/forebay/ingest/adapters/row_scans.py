@@ -195,6 +195,7 @@ class RowReader:
         counted = _whole(rows.column(COUNTED)) if there else np.arange(scan.rows, scan.rows + rows.num_rows)
         times = rows.column(CLOCK_COLUMN).cast(pa.float64()).fill_null(float("nan"))
         vectors = {f.key: _vector(rows.column(f.key)) for f in self._info.row_features if not f.is_free}
+        vectors |= {key: _vector(rows.column(key)) for key in ROW_COLUMNS if key in rows.schema.names}
         scan.add(
             RowBlock(
                 file=name,

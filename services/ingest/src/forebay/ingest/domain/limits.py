@@ -28,7 +28,7 @@ class Limits:
     repeated_share: float = 0.1
     """LR-VIDEO-013: share of pictures that repeat the one before while the robot moves. A camera of 25 in rows at 30 per second repeats one in six, the cameras of good recordings at most one in thirty."""
     statistics_tolerance: float = 0.01
-    """LR-META-007: difference of a statistic, as a share of the value's range."""
+    """LR-META-007: difference of a statistic, as a share of the value's range; a deviation may differ by 5 % of itself and a mean by a tenth of the deviation, whichever is less."""
 
 
 DEFAULT_LIMITS = Limits()

@@ -52,7 +52,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "8"
+RULES_VERSION = "9"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 

@@ -84,8 +84,8 @@ STATISTICS = Rule(
     id="LR-META-007",
     severity="warning",
     title="statistics as stored rows",
-    question="Do the stored statistics follow from the stored rows?",
-    why="Training normalises with them; stale ones scale every state and action wrongly.",
+    question="Do the stored statistics, quantiles included, follow from the stored rows and pictures?",
+    why="Training normalises with them; stale ones scale every state and action wrongly, and averaged quantiles clip them. LeRobot's own approximations are no finding.",
     fix="Compute the statistics again. Versions that Forebay writes compute their own.",
 )
 DEAD_STATE = Rule(

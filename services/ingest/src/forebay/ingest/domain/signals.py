@@ -14,7 +14,8 @@ from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.clock import Clock, FloatArray, IntArray, Places
 from forebay.ingest.domain.motion import MOTION_FEATURES, Travel
 from forebay.ingest.domain.recording import ACTIONS, Episode, Feature
-from forebay.ingest.domain.stored_statistics import Moments
+from forebay.ingest.domain.spread import Stretch, stretch_of
+from forebay.ingest.domain.stored_statistics import WIDEST, Moments
 
 _MISSING = " missing values"
 
@@ -71,6 +72,7 @@ class FeatureScan:
     low: FloatArray | None = None
     high: FloatArray | None = None
     moments: Moments = field(default_factory=Moments)
+    spread: list[Stretch] = field(default_factory=list)
 
     def add(self, block: VectorBlock, first_frame: int) -> None:
         self.nulls += block.nulls
@@ -90,6 +92,8 @@ class FeatureScan:
         low, high = table.min(axis=0), table.max(axis=0)
         if self.non_finite is None:
             self.moments.add(table)
+            if table.shape[1] <= WIDEST:
+                self.spread.append(stretch_of(table))
         if self.low is None or self.high is None:
             self.low, self.high = low, high
         elif len(low) == len(self.low):

@@ -1,8 +1,9 @@
 """Statistics of features, as LeRobot keeps them per episode and for the whole dataset.
 
 Minimum, maximum, mean, standard deviation and count merge exactly. Quantiles do
-not: the dataset's are the mean of the episodes' quantiles weighted by their frames,
-which is what LeRobot's own aggregation does.
+not: those of the dataset are bounds, the smallest q01 and q10 and the largest q90 and
+q99 of its episodes, so that no policy clips values that were recorded; the median is
+the mean of the episodes' medians weighted by their frames.
 """
 
 from __future__ import annotations
@@ -62,10 +63,17 @@ def merge(left: Statistics | None, right: Statistics) -> Statistics:
         "std": np.sqrt(variance),
         "count": np.array([total]),
     }
-    for name in QUANTILES:
+    for name, share in QUANTILES.items():
         if name in left and name in right:
-            found[name] = (left[name] * first + right[name] * second) / total
+            found[name] = _merged_quantile(share, (left[name], right[name]), second / total)
     return found
+
+
+def _merged_quantile(share: float, values: tuple[Array, Array], weight: float) -> Array:
+    left, right = values
+    if share == QUANTILES["q50"]:
+        return left + (right - left) * weight
+    return np.minimum(left, right) if share < QUANTILES["q50"] else np.maximum(left, right)
 
 
 def to_lists(statistics: Statistics) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Stored statistics against the rows: minimum, maximum, mean and deviation of every number that a robot wrote."""
+"""Stored statistics against the rows: minimum, maximum, mean, deviation and quantiles of every number that a robot wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +13,17 @@ from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.limits import DEFAULT_LIMITS, Limits
 from forebay.ingest.domain.recording import Feature
+from forebay.ingest.domain.spread import Array, Spread, Stretch, spread_of
+from forebay.ingest.domain.stored_quantiles import QUANTILES, quantiles_in, worst_quantile
 
-Array = npt.NDArray[np.float64]
 NAMES = ("min", "max", "mean", "std")
+STORED = (*NAMES, *QUANTILES)
+WIDEST = 512
+"""Values per row: what is wider is a picture, and nobody normalises its pixels one by one."""
+_STD_SHARE = 0.05
+"""Share of itself that a standard deviation may differ by; whether it divides by rows or by one less is no difference."""
+_MEAN_SHARE = 0.1
+"""Share of the standard deviation that a mean may differ by."""
 _ROUNDING = 2.0**-24
 """Share of a value that float32 loses in one addition. Recorders add up rows, and squares of rows, in float32."""
 _MOST_ADDITIONS = 10_000
@@ -61,12 +69,15 @@ class Summary:
     moments: Moments
     low: Array
     high: Array
+    spread: Spread | None = None
 
     def value(self, name: str) -> Array | None:
         return {"min": self.low, "max": self.high, "mean": self.moments.mean, "std": self.moments.std}[name]
 
 
-def summarise(parts: Iterable[tuple[Moments, Array | None, Array | None]]) -> Summary | None:
+def summarise(
+    parts: Iterable[tuple[Moments, Array | None, Array | None]], stretches: Iterable[Stretch] = ()
+) -> Summary | None:
     """The rows of several episodes together; None when they have no common width or no finite numbers."""
     whole = Moments()
     low: Array | None = None
@@ -79,7 +90,7 @@ def summarise(parts: Iterable[tuple[Moments, Array | None, Array | None]]) -> Su
         whole.merge(moments.count, moments.mean, moments.squares)
     if low is None or high is None or not np.isfinite(low).all() or not np.isfinite(high).all():
         return None
-    return Summary(moments=whole, low=low, high=high)
+    return Summary(moments=whole, low=low, high=high, spread=spread_of(stretches))
 
 
 def check_statistics(
@@ -93,6 +104,7 @@ def check_statistics(
 ) -> list[Breach]:
     """One breach per feature, for the statistic that is furthest off. What is no number is not judged."""
     scale = np.maximum(rows.high - rows.low, np.maximum(np.abs(rows.low), np.abs(rows.high)) * 1e-3) + 1e-6
+    allowed = scale * limits.statistics_tolerance
     worst: tuple[float, str, int, float, float] | None = None
     for name in _WORDS:
         want = rows.value(name)
@@ -101,25 +113,46 @@ def check_statistics(
             return [_of_another_width(feature, file, (len(have), len(rows.low)), episode)]
         if want is None or have is None or len(want) != len(have):
             continue
-        off = np.where(_is_rounding(name, have, want, rows), 0.0, np.abs(have - want) / scale)
+        off = np.where(_is_rounding(name, have, want, rows), 0.0, np.abs(have - want) / _allowed(name, allowed, rows))
         dim = int(np.argmax(np.where(np.isfinite(off), off, 0.0)))
-        if np.isfinite(off[dim]) and off[dim] > limits.statistics_tolerance and (worst is None or off[dim] > worst[0]):
+        if np.isfinite(off[dim]) and off[dim] > 1 and (worst is None or off[dim] > worst[0]):
             worst = (float(off[dim]), name, dim, float(have[dim]), float(want[dim]))
-    if worst is None:
+    if worst is not None:
+        _, name, dim, have_value, want_value = worst
+        text = f"the stored {_WORDS[name]} is {have_value:.6g}, its {rows.moments.count} rows give {want_value:.6g}"
+        return [_breach(feature, file, episode, (name, dim, have_value, want_value), text)]
+    wrong = None if rows.spread is None else worst_quantile(quantiles_in(stored), rows.spread, allowed)
+    if wrong is None:
         return []
-    _, name, dim, have_value, want_value = worst
+    text = f"the stored {wrong.name} is {wrong.stored:.6g}, its {rows.moments.count} rows give {wrong.rows:.6g} ({wrong.why})"
+    if wrong.others:
+        text += f"; {listed(list(wrong.others))} are wrong too"
+    return [_breach(feature, file, episode, (wrong.name, wrong.dim, wrong.stored, wrong.rows), text)]
+
+
+def _allowed(name: str, allowed: Array, rows: Summary) -> Array:
+    """The range of a joint that hardly moves but once says nothing about its mean and deviation: their own size does."""
+    std = rows.moments.std
+    if std is None or name not in {"mean", "std"}:
+        return allowed
+    share = _STD_SHARE + 1 / max(rows.moments.count, 1) if name == "std" else _MEAN_SHARE
+    return np.minimum(allowed, std * share + 1e-9)
+
+
+def _breach(
+    feature: Feature, file: str, episode: int | None, values: tuple[str, int, float, float], text: str
+) -> Breach:
+    name, dim, have, want = values
     who = "" if episode is None else f"episode {episode}, "
-    return [
-        Breach(
-            rule=rules.STATISTICS,
-            episodes=None if episode is None else (episode,),
-            feature=feature.key,
-            file=file,
-            expected=f"{name}[{dim}] = {want_value:.6g}",
-            found=f"{name}[{dim}] = {have_value:.6g}",
-            message=f"{who}{feature.key}[{dim}]: the stored {_WORDS[name]} is {have_value:.6g}, its {rows.moments.count} rows give {want_value:.6g}",
-        )
-    ]
+    return Breach(
+        rule=rules.STATISTICS,
+        episodes=None if episode is None else (episode,),
+        feature=feature.key,
+        file=file,
+        expected=f"{name}[{dim}] = {want:.6g}",
+        found=f"{name}[{dim}] = {have:.6g}",
+        message=f"{who}{feature.key}[{dim}]: {text}",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,23 +161,18 @@ class EpisodeStatistics:
 
     episodes: tuple[int, ...]
     values: Array
-    """Of shape (episodes, `NAMES`, width)."""
+    """Of shape (episodes, `STORED`, width); NaN where an episode has no such statistic."""
+
+    def entries(self) -> Iterator[tuple[int, dict[str, Array]]]:
+        """Each episode with its statistics by name."""
+        for number, episode in enumerate(self.episodes):
+            there = zip(STORED, self.values[number], strict=True)
+            yield episode, {name: value for name, value in there if not np.isnan(value).all()}
 
 
-def check_episodes(
-    feature: Feature,
-    stored: EpisodeStatistics,
-    rows_of: Callable[[int], Summary | None],
-    file: str,
-    limits: Limits = DEFAULT_LIMITS,
-) -> list[Breach]:
+def check_episodes(stored: EpisodeStatistics, check: Callable[[int, dict[str, Array]], list[Breach]]) -> list[Breach]:
     """One breach per feature, which names the first episode whose statistics are not those of its rows."""
-    found: list[Breach] = []
-    for number, episode in enumerate(stored.episodes):
-        rows = rows_of(episode)
-        if rows is not None:
-            entry = dict(zip(NAMES, stored.values[number], strict=True))
-            found += check_statistics(feature, entry, rows, file, limits, episode=episode)
+    found = [breach for episode, entry in stored.entries() for breach in check(episode, entry)]
     if len(found) < 2:
         return found
     episodes = tuple(sorted(episode for breach in found for episode in breach.episodes or ()))
@@ -153,12 +181,16 @@ def check_episodes(
 
 
 def _is_rounding(name: str, have: Array, want: Array, rows: Summary) -> npt.NDArray[np.bool_]:
-    """What a sum in float32 over these rows explains: a value of 40 with a deviation of 0.05 may get 0, a constant some.
+    """What a sum in float32 over these rows explains: a value of 40 with a deviation of 0.002 may get 0, a constant some.
 
-    The error of a mean grows with its rows and the largest value, that of a variance with the square of it.
+    The error of a mean grows with the largest value, that of a variance with the square of it. Over a constant every
+    addition may err to the same side; over values that differ the errors cancel, and it grows with the root of the rows.
     """
-    share = min(rows.moments.count, _MOST_ADDITIONS) * _ROUNDING
+    count = min(rows.moments.count, _MOST_ADDITIONS)
     peak = np.maximum(np.abs(rows.low), np.abs(rows.high))
+    std = rows.moments.std
+    alike = np.ones(len(want), dtype=np.bool_) if std is None else std <= count * _ROUNDING * peak
+    share = np.where(alike, count, 2 * np.sqrt(count)) * _ROUNDING
     with np.errstate(over="ignore", invalid="ignore"):
         if name == "mean":
             return np.asarray(np.abs(have - want) <= share * peak)

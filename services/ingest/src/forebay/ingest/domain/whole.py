@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forebay.ingest.domain import camera_rate, names, pictures, rules, splits, stored_statistics
+from forebay.ingest.domain import camera_rate, compared_statistics, names, pictures, rules, splits
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.collection_request import CollectionRequest, check_request
 from forebay.ingest.domain.limits import Limits
@@ -18,8 +18,6 @@ from forebay.ingest.domain.pictures import EpisodePictures
 from forebay.ingest.domain.recording import ACTIONS, STATES, Info
 from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.domain.stored_statistics import EpisodeStatistics
-
-_STATISTICS_FILES = "meta/stats.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,27 +62,14 @@ def check(whole: Whole) -> list[Breach]:
         *pictures.check_stolen(whole.pictures),
     ]
     if whole.complete and sum(scan.rows for scan in whole.scans.values()) == whole.info.total_frames:
-        found += _check_statistics(whole)
-    found += _check_episode_statistics(whole)
+        found += compared_statistics.check_dataset(whole)
+    found += compared_statistics.check_each_episode(whole)
     if whole.request is not None:
         tasks = tuple(
             whole.tasks[n] for n in {t for scan in whole.scans.values() for t in scan.tasks} if n in whole.tasks
         )
         rows = sum(scan.rows for scan in whole.scans.values())
         found += check_request(whole.request, whole.info, episodes=len(whole.scans), frames=rows, tasks=tasks)
-    return found
-
-
-def _check_statistics(whole: Whole) -> list[Breach]:
-    found: list[Breach] = []
-    for feature in whole.info.row_features:
-        stored = (whole.statistics or {}).get(feature.key)
-        parts = [scan.features[feature.key] for scan in whole.scans.values() if feature.key in scan.features]
-        if not isinstance(stored, dict) or not parts:
-            continue
-        rows = stored_statistics.summarise((part.moments, part.low, part.high) for part in parts)
-        if rows is not None:
-            found += stored_statistics.check_statistics(feature, stored, rows, _STATISTICS_FILES, whole.limits)
     return found
 
 
@@ -149,22 +134,6 @@ def _check_stuck_action(whole: Whole, motion: Motion) -> list[Breach]:
 def _span(scan: EpisodeScan, key: str) -> npt.NDArray[np.float64] | None:
     seen = scan.features.get(key)
     return None if seen is None or seen.low is None or seen.high is None else seen.high - seen.low
-
-
-def _check_episode_statistics(whole: Whole) -> list[Breach]:
-    found: list[Breach] = []
-    for feature in whole.info.row_features:
-        stored = whole.episode_statistics.get(feature.key)
-        if stored is None:
-            continue
-
-        def rows_of(episode: int, key: str = feature.key) -> stored_statistics.Summary | None:
-            scan = whole.scans.get(episode)
-            part = None if scan is None else scan.features.get(key)
-            return None if part is None else stored_statistics.summarise([(part.moments, part.low, part.high)])
-
-        found += stored_statistics.check_episodes(feature, stored, rows_of, whole.episode_file, whole.limits)
-    return found
 
 
 def check_stray(videos: Iterable[str], used: Iterable[str], aside: Iterable[str]) -> list[Breach]:

@@ -103,6 +103,7 @@ class Reason(StrEnum):
     AGENT_LOST = "AgentLost"
     DISK_FULL = "DiskFull"
     START_FAILED = "StartFailed"
+    REQUEUE_LOOP = "RequeueLoop"
     RESUME_REFUSED = "ResumeRefused"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
     EVICTED = "Evicted"
@@ -236,6 +237,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.AGENT_LOST: "The agent that watched the process is gone without a word.",
     Reason.DISK_FULL: "A disk is full; whatever waits for it continues automatically once space is free.",
     Reason.START_FAILED: "The process could not be started.",
+    Reason.REQUEUE_LOOP: "It was given quota and lost it again and again before its command ran.",
     Reason.RESUME_REFUSED: "No usable checkpoint exists and a cold start was not allowed.",
     Reason.ATTEMPTS_EXHAUSTED: "Every allowed attempt has failed.",
     Reason.EVICTED: "Its quota or its node took it back; nothing was wrong with the command.",

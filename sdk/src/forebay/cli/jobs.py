@@ -272,6 +272,8 @@ def why(
         out.print(f"last output of attempt {output['attempt']}:")
         for line in output["lines"]:
             out.print(f"  {escape(line)}", highlight=False)
+    for one in found.get("heartbeats", ()):
+        out.print(f"last heartbeat of node {escape(one['node'])}: {seconds(one['age_s'])} ago, {moment(one['at'])}")
     for one in found.get("unseen", ()):
         out.print(f"not seen: {escape(one['object'])} is {escape(one['message'])}")
 

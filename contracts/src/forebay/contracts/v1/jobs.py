@@ -213,6 +213,8 @@ class WorkloadEvicted(EventBody):
     attempt: int
     reason: Reason
     message: str
+    said: str | None = None
+    """The reason in the words of whoever took it back: `PodsReadyTimeout`, `Preempted`, …"""
 
 
 class PodUnschedulable(EventBody):

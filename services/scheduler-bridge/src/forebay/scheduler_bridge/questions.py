@@ -16,9 +16,10 @@ from forebay.scheduler_bridge.domain.attempts import root_cause
 from forebay.scheduler_bridge.domain.backend import Backend
 from forebay.scheduler_bridge.domain.business import recovering, standing, waited
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
-from forebay.scheduler_bridge.domain.cluster.objects import label_of
+from forebay.scheduler_bridge.domain.cluster.objects import HEARTBEAT, label_of
 from forebay.scheduler_bridge.domain.documents import Attempt, Entry, Job
 from forebay.scheduler_bridge.domain.history import remark
+from forebay.scheduler_bridge.domain.kubernetes.facts import condition, moment
 from forebay.scheduler_bridge.domain.sentence import sentence
 from forebay.scheduler_bridge.domain.verdict import judge
 from forebay.scheduler_bridge.lookup import job_named, jobs_of, number_argument, text_argument
@@ -67,8 +68,9 @@ class Questions:
         situation = self.backend.situation(state, job, request.now)
         verdict = judge(situation, self.backend.rules)
         # The job's own verdict is the last one in the log; what it queues for must agree with the one said here.
-        layer = standing(msgspec.structs.replace(job, verdict={"layer": verdict.layer})).queued_for
-        job = msgspec.structs.replace(job, queued_for=layer)
+        judged = {"layer": verdict.layer, "cause": verdict.cause}
+        found = standing(msgspec.structs.replace(job, verdict=judged))
+        job = msgspec.structs.replace(job, state=found.state, queued_for=found.queued_for)
         return {
             "job": job.id,
             "state": job.state,
@@ -83,6 +85,7 @@ class Questions:
             "attempts": [_attempt(item) for item in job.attempts],
             "holds_quota": any(item.holds for item in job.attempts),
             "output": _output(job),
+            "heartbeats": _heartbeats(state, job, request.now),
             "unseen": unseen_of(state, job),
             "submitted_at": _plain(job.submitted_at),
         }
@@ -108,6 +111,18 @@ def _output(job: Job) -> dict[str, Any] | None:
     if root is None or root.ending is None or not root.ending.output or job.state == "SUCCEEDED":
         return None
     return {"attempt": root.number, "lines": list(root.ending.output)}
+
+
+def _heartbeats(state: State, job: Job, now: datetime) -> list[dict[str, Any]]:
+    """When the nodes of a job that do not answer were last heard."""
+    found = []
+    for item in state.find(ClusterObject, "of", job.key):
+        ready = condition(item.body, "Ready") if item.type == "Node" and not item.gone else None
+        at = moment((ready or {}).get(HEARTBEAT))
+        if at is not None:
+            name = item.body["metadata"]["name"]
+            found.append({"node": name, "at": _time(at), "age_s": round((now - at).total_seconds(), 1)})
+    return found
 
 
 def unseen_of(state: State, job: Job) -> list[dict[str, str]]:

@@ -68,6 +68,8 @@ def _attempting(job: Job, last: Attempt) -> Standing:
     if not last.has_run and not any(attempt.has_run for attempt in _since_eviction(job)):
         layer = _seen_layer(job) or Layer.PREFLIGHT
         return Standing("QUEUED", layer, layer)
+    if (doubt := _nobody_runs(job)) is not None:
+        return Standing("QUEUED", doubt, doubt)
     # An attempt rebuilt under the same quota is a recovery of a running job, not a new wait in a queue.
     return Standing("RUNNING", None, Layer.PREFLIGHT if last.state == "PREFLIGHT" else None)
 
@@ -76,6 +78,17 @@ def _since_eviction(job: Job) -> tuple[Attempt, ...]:
     """The attempts under the quota that is held now."""
     evicted = [attempt.number for attempt in job.attempts if attempt.evicted is not None]
     return tuple(attempt for attempt in job.attempts if attempt.number > max(evicted, default=0))
+
+
+_IN_DOUBT = frozenset({Reason.NODE_LOST, Reason.OLD_POD_NOT_CONFIRMED_DEAD, Reason.CONTRADICTORY})
+
+
+def _nobody_runs(job: Job) -> Layer | None:
+    """The layer that a job on a cluster waits in while nobody can say that its processes run; None: they do."""
+    verdict = job.verdict or {}
+    if not job.on_cluster or verdict.get("cause") not in _IN_DOUBT:
+        return None
+    return _seen_layer(job) or Layer.NODE
 
 
 _WAITING = frozenset(Layer) - {Layer.DATA, Layer.PROCESS, Layer.NONE}

@@ -12,8 +12,9 @@ from datetime import datetime
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
+from forebay.contracts.parts import Part
 from forebay.contracts.reasons import Reason
-from forebay.contracts.v1 import cache, datasets, jobs
+from forebay.contracts.v1 import cache, datasets, jobs, models
 from forebay.contracts.v1.jobs import JobSpec
 from forebay.runtime.machine import Action, Emit, NothingPending, Pending, Work
 from forebay.runtime.state import State
@@ -198,6 +199,11 @@ def touched_by(state: State, recorded: Recorded[EventBody]) -> Iterator[Job]:
     body, project = recorded.body, recorded.project
     if isinstance(body, datasets.DatasetTagged | datasets.DatasetUntagged):
         yield from state.find(Job, "pinned", place(project, f"dataset/{body.dataset}"))
+        return
+    if isinstance(body, models.DeadlinePassed):
+        job = state.get(Job, place(project, body.entity)) if body.part == Part.BRIDGE.value else None
+        if job is not None and job.terminal is None:
+            yield job
         return
     keys: dict[str, Job] = {}
     if isinstance(body, _CACHE):

@@ -134,6 +134,10 @@ class Eviction(msgspec.Struct, frozen=True, kw_only=True):
     """Quota that was taken back while an attempt held it."""
 
     message: str
+    reason: str = ""
+    """In the words of whoever took it back."""
+    cause: str = ""
+    """What kept its pods from starting, by the verdict that stood then."""
     at: datetime
     event: str
 

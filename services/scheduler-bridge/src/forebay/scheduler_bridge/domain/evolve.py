@@ -22,7 +22,7 @@ from forebay.scheduler_bridge.domain.cluster.fold import bind, fold_fact
 from forebay.scheduler_bridge.domain.documents import Applied, Condition, Job, KnownName, Terminal, Waiting, place
 from forebay.scheduler_bridge.domain.history import entry_of
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 
 OWN: tuple[type[EventBody], ...] = (
     jobs.JobSubmitted,
@@ -62,6 +62,7 @@ FOREIGN: tuple[type[EventBody], ...] = (
     jobs.PreflightReported,
     models.ResumeDecided,
     models.CheckpointVerified,
+    models.DeadlinePassed,
     models.ModelVersionRegistered,
 )
 READS: frozenset[type[EventBody]] = frozenset(OWN + FOREIGN)

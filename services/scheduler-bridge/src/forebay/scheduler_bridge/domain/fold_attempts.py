@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
+from forebay.contracts.reasons import Layer
 from forebay.contracts.v1 import jobs, models
 from forebay.scheduler_bridge.domain.documents import Attempt, Ending, Eviction, Job, Preflight, Resume, Start
 
@@ -125,7 +126,15 @@ def _evicted(job: Job, recorded: Recorded[EventBody]) -> Job:
     if not isinstance(body, jobs.WorkloadEvicted):
         return job
     attempt = attempt_of(job, body.attempt) or Attempt(number=body.attempt)
-    eviction = Eviction(message=body.message, at=recorded.event.time, event=recorded.event.id)
+    verdict = job.verdict or {}
+    known = verdict.get("layer") not in {Layer.NONE, Layer.QUOTA, Layer.NOT_EVALUATED} and not attempt.has_run
+    eviction = Eviction(
+        message=body.message,
+        reason=body.said or body.reason.value,
+        cause=str(verdict.get("message") or "") if known else "",
+        at=recorded.event.time,
+        event=recorded.event.id,
+    )
     if attempt.evicted is not None and (attempt.evicted.at, attempt.evicted.event) <= (eviction.at, eviction.event):
         return job
     return _with(job, replace(attempt, evicted=eviction))

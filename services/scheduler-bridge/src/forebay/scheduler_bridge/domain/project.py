@@ -164,6 +164,12 @@ class ProjectFile(_File):
     gpu_types: Mapping[str, GpuType] = Field(default_factory=dict)
     node_lost_seconds: int = Field(default=60, ge=0, le=86400)
     """How long a pod stays bound to a node that does not answer."""
+    node_grace_minutes: float = Field(default=10, gt=0)
+    """How long a node that does not answer may come back before the advice is to give it up."""
+    contradiction_minutes: float = Field(default=5, gt=0)
+    """How long objects may contradict each other, or a mount be lost, before the advice is to step in."""
+    requeue_rounds: int = Field(default=5, ge=0, le=1000)
+    """A job that lost its quota this often before its command ran is held and gives it back; 0: never."""
     preflight: PreflightLimits = PreflightLimits()
 
     def overlay_rules(self) -> OverlayRules:

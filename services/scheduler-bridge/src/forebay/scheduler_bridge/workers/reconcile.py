@@ -123,7 +123,17 @@ class _Run:
                 complete = True
             workload = await self._workload(found)
             pods = await self._has_pods(found)
-            todo = list(moves(job, found, workload, pod_annotations=annotations, warm_nodes=warm, has_pods=pods))
+            todo = list(
+                moves(
+                    job,
+                    found,
+                    workload,
+                    pod_annotations=annotations,
+                    warm_nodes=warm,
+                    has_pods=pods,
+                    rounds=self._site.project.requeue_rounds,
+                )
+            )
             if not todo:
                 return
             for move in todo:

@@ -14,7 +14,7 @@ from forebay.contracts.body import EventBody
 from forebay.contracts.envelope import Recorded
 from forebay.contracts.v1 import jobs
 from forebay.contracts.v1.jobs import JobSpec
-from forebay.runtime.machine import Action, Pending, Work
+from forebay.runtime.machine import Action, Deadline, Pending, Work
 from forebay.runtime.state import State
 from forebay.scheduler_bridge.domain import announcements
 from forebay.scheduler_bridge.domain.announcements import Decided
@@ -23,6 +23,7 @@ from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.follow import follow
 from forebay.scheduler_bridge.domain.cluster.gang import pods_to_end, used_up
 from forebay.scheduler_bridge.domain.cluster.past_webhook import may_be_stopped
+from forebay.scheduler_bridge.domain.cluster.patience import OVERDUE, Patience, due_at
 from forebay.scheduler_bridge.domain.cluster.rules import ClusterSituation
 from forebay.scheduler_bridge.domain.cluster.view import view_of
 from forebay.scheduler_bridge.domain.cluster_review import Review, review
@@ -73,7 +74,7 @@ class ClusterBridge:
         for job in touched:
             given += self._gate(state, decided, job, now)
             view = view_of(state, job)
-            given += follow(job, view, decided)
+            given += follow(job, view, decided, now)
             given += (_evict(job, pod) for pod in pods_to_end(job, view))
             if isinstance(recorded.body, jobs.PreflightReported):
                 given += judge_preflight(job, recorded.body)
@@ -88,12 +89,33 @@ class ClusterBridge:
         decided = Decided(pending, given)
         for job in touched:
             if not announcements.is_moving(job, decided):
-                yield from announce_verdict(decided, job, judge(self.situation(state, job, now), self.rules))
+                verdict = judge(self.situation(state, job, now), self.rules)
+                changed = list(announce_verdict(decided, job, verdict))
+                yield from changed
+                due = due_at(verdict, self._patience(job.project)) if changed else None
+                if due is not None and due > now:
+                    yield Deadline(project=job.project, entity=job.id, condition=OVERDUE, at=due)
 
     def situation(self, state: State, job: Job, now: datetime) -> Situation:
         """What the rules look at, the cluster's objects included."""
         conditions = assess(known_of(state, job, None), now)
-        return ClusterSituation(job=job, conditions=conditions, now=now, objects=view_of(state, job).witnesses)
+        return ClusterSituation(
+            job=job,
+            conditions=conditions,
+            now=now,
+            objects=view_of(state, job).witnesses,
+            patience=self._patience(job.project),
+        )
+
+    def _patience(self, project: str) -> Patience:
+        site = self.sites.get(project)
+        if site is None:
+            return Patience()
+        return Patience(
+            contradiction=timedelta(minutes=site.project.contradiction_minutes),
+            node=timedelta(minutes=site.project.node_grace_minutes),
+            rounds=site.project.requeue_rounds,
+        )
 
     def review(self, spec: JobSpec, user: str) -> Review:
         """What the project may not do on this cluster, and what would lose work."""

@@ -43,6 +43,8 @@ class Cause:
     """The cluster's own time of it."""
     output: tuple[str, ...] = ()
     """The last lines of the container, where its termination message has them."""
+    pod: str = ""
+    """Uid of the pod whose end it was."""
 
     def because(self, reason: Reason) -> Cause:
         return replace(self, reason=reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 
 from forebay.contracts.body import EventBody
 from forebay.contracts.identifiers import content_digest
@@ -19,6 +20,7 @@ from forebay.scheduler_bridge.domain.announcements import Decided
 from forebay.scheduler_bridge.domain.attempts import cause_of_attempt, failure_message, root_cause
 from forebay.scheduler_bridge.domain.cluster.documents import ClusterObject
 from forebay.scheduler_bridge.domain.cluster.endings import Cause
+from forebay.scheduler_bridge.domain.cluster.explain import explained
 from forebay.scheduler_bridge.domain.cluster.gang import Gang, end_of, gang_of, size_of, used_up
 from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.cluster.view import (
@@ -38,7 +40,7 @@ _NORMAL = frozenset({"ContainerCreating", "PodInitializing", ""})
 _MOUNTS = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume"})
 
 
-def follow(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
+def follow(job: Job, view: View, decided: Decided, now: datetime) -> Iterator[Emit]:
     """Every event that the objects of a job call for."""
     if announcements.has_ended(job, decided):
         yield from _ended(job, view)
@@ -49,7 +51,7 @@ def follow(job: Job, view: View, decided: Decided) -> Iterator[Emit]:
         return  # the story of that attempt comes before the job's end
     for attempt in job.attempts:
         if attempt.ending is None:
-            yield from _attempt(job, attempt, view)
+            yield from _attempt(job, attempt, view, now)
     yield from _outcome(job, view)
 
 
@@ -90,12 +92,15 @@ def _admitted(job: Job, at: str) -> Emit:
     return _emit(job, body, job.id, number, at=at)
 
 
-def _attempt(job: Job, attempt: Attempt, view: View) -> Iterator[Emit]:
+def _attempt(job: Job, attempt: Attempt, view: View, now: datetime) -> Iterator[Emit]:
     gang = gang_of(job, view, attempt.number)
     evicted = view.evicted
     if evicted is not None and attempt.evicted is None:
         message = str(evicted.get("message") or evicted.get("reason") or "evicted by Kueue")
-        body = jobs.WorkloadEvicted(job=job.id, attempt=attempt.number, reason=Reason.EVICTED, message=message)
+        said = str(evicted.get("reason") or "") or None
+        body = jobs.WorkloadEvicted(
+            job=job.id, attempt=attempt.number, reason=Reason.EVICTED, message=message, said=said
+        )
         yield _emit(job, body, job.id, attempt.number, at=str(evicted.get("lastTransitionTime") or ""))
     if not gang.members:
         if attempt.evicted is not None and not view.unbound:
@@ -109,7 +114,7 @@ def _attempt(job: Job, attempt: Attempt, view: View) -> Iterator[Emit]:
     if gang.has_run:
         yield _started(job, attempt.number, gang.members[0])
     if gang.is_over:
-        yield _end(job, attempt, end_of(gang, view, attempt))
+        yield _end(job, attempt, explained(end_of(gang, view, attempt), job, view, now))
 
 
 def _placed(job: Job, number: int, pod: ClusterObject) -> Iterator[Emit]:

@@ -93,6 +93,7 @@ def end_of(gang: Gang, view: View, attempt: Attempt) -> Cause:
     failed = [pod for pod in gang.members if _has_failed(pod)]
     causes = [(pod, ending_of(pod, view, attempt)) for pod in failed or gang.members[:1]]
     pod, cause = min(causes, key=_order)
+    cause = replace(cause, pod=pod.uid)
     if gang.size == 1 or not failed:
         return cause
     name = pod.body["metadata"].get("name", "")

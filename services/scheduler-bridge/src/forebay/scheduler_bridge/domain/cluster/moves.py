@@ -13,6 +13,7 @@ from typing import Any, Literal
 from forebay.scheduler_bridge.domain.cluster.gang import used_up
 from forebay.scheduler_bridge.domain.cluster.objects import Json
 from forebay.scheduler_bridge.domain.cluster.past_webhook import what_to_stop
+from forebay.scheduler_bridge.domain.cluster.patience import is_held, loop_of
 from forebay.scheduler_bridge.domain.cluster.sentence import sentence_of
 from forebay.scheduler_bridge.domain.documents import Job
 from forebay.scheduler_bridge.domain.gate import opening
@@ -73,8 +74,12 @@ def moves(
     pod_annotations: Mapping[str, str],
     warm_nodes: Sequence[str] = (),
     has_pods: bool = True,
+    rounds: int = 0,
 ) -> Iterator[Move]:
-    """What is left to do about a Job that exists. `has_pods` is asked only of one that stands behind no gate of ours."""
+    """What is left to do about a Job that exists.
+
+    `has_pods` is asked only of one that stands behind no gate of ours; `rounds`: after so many in vain it is held.
+    """
     if job.terminal is not None:
         never_ran = job.terminal.state == "FAILED" and not job.attempts and job.applied is None
         over = job.terminal.state == "CANCELLED" or never_ran
@@ -85,6 +90,8 @@ def moves(
             yield from _stop(found, workload)
     elif used_up(job) and (found.get("spec") or {}).get("backoffLimit") != 0:
         yield Move("patch", "a gang has used up its attempts: its Job may fail", {"spec": {"backoffLimit": 0}})
+    elif is_held(job, rounds):
+        yield from _hold_loop(workload, job)
     elif job.gate == "open":
         patch = opening(found, pod_annotations, warm_nodes)
         if patch is not None and not _has_started(found):
@@ -113,6 +120,12 @@ def _hold(job: Job, found: Json, workload: Json | None) -> Iterator[Move]:
         return
     if (workload.get("spec") or {}).get("active", True):
         yield Move("patch-workload", "the data is not ready any more: held", _activity(workload, active=False))
+
+
+def _hold_loop(workload: Json | None, job: Job) -> Iterator[Move]:
+    """Deactivated, its Workload gives back the quota that others could use, and is not queued again."""
+    if workload is not None and (workload.get("spec") or {}).get("active", True) and not holds(workload, "Finished"):
+        yield Move("patch-workload", f"{loop_of(job)}: held", _activity(workload, active=False))
 
 
 def _stop(found: Json, workload: Json | None) -> Iterator[Move]:

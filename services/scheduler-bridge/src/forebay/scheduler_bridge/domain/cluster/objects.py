@@ -183,10 +183,16 @@ def _node(item: Mapping[str, Any]) -> Json:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     kept = _pick(status, ("allocatable", "capacity"))
     kept["conditions"] = [
-        _pick(one, ("type", "status", "reason", "message", "lastTransitionTime"))
+        _pick(one, ("type", "status", "reason", "message", "lastTransitionTime")) | _stopped_heart(one)
         for one in status.get("conditions") or ()
     ]
     return {"spec": _pick(spec, ("taints", "unschedulable", "providerID")), "status": kept}
+
+
+def _stopped_heart(one: Mapping[str, Any]) -> Json:
+    """The last heartbeat of a node that does not answer. That of a node that does moves all the time."""
+    beat = one.get("lastHeartbeatTime")
+    return {HEARTBEAT: beat} if beat and one.get("type") == "Ready" and one.get("status") == "Unknown" else {}
 
 
 def _queue(item: Mapping[str, Any]) -> Json:
@@ -222,6 +228,8 @@ _SHAPES: dict[str, Callable[[Mapping[str, Any]], Json]] = {
     "PersistentVolumeClaim": _claim,
     PENDING: _pending,
 }
+HEARTBEAT = "lastHeartbeat"
+"""Of a node's condition Ready, while it is Unknown."""
 _RESTLESS = frozenset({"lastHeartbeatTime", "lastProbeTime", "managedFields", "observedGeneration"})
 """They move although nothing has happened."""
 

@@ -6,12 +6,13 @@ runs offline.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from forebay.contracts.reasons import Layer, Reason
 from forebay.contracts.v1.jobs import Verdict
 from forebay.scheduler_bridge.domain.cluster.past_webhook import is_stopped
+from forebay.scheduler_bridge.domain.cluster.patience import Patience, aged, judge_loop
 from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis, diagnose
 from forebay.scheduler_bridge.domain.kubernetes.facts import facts_from_objects
 from forebay.scheduler_bridge.domain.verdict import Rule, Situation, judge
@@ -30,6 +31,8 @@ _EVEN_WHILE_RUNNING = frozenset(
 @dataclass(frozen=True, kw_only=True)
 class ClusterSituation(Situation):
     """With what the objects say, found out once for all rules."""
+
+    patience: Patience = field(default_factory=Patience)
 
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
@@ -58,7 +61,16 @@ def _verdict(situation: Situation, found: Diagnosis) -> Verdict:
     """With the events that carry the raw objects; the rule named is the one that judged the objects."""
     names = {name for message in found.evidence for name in message.object.split()}
     proof = [item.event for item in situation.objects if _name(item.object) in names]
-    return found.verdict(tuple(proof or [item.event for item in situation.objects[-1:]]))
+    verdict = found.verdict(tuple(proof or [item.event for item in situation.objects[-1:]]))
+    return aged(verdict, situation, _patience(situation))
+
+
+def _patience(situation: Situation) -> Patience:
+    return situation.patience if isinstance(situation, ClusterSituation) else Patience()
+
+
+def _loop(situation: Situation, rule: str) -> Verdict | None:
+    return judge_loop(situation, _patience(situation), rule)
 
 
 def _name(item: dict[str, object]) -> str:
@@ -83,6 +95,7 @@ def _not_seen(situation: Situation, rule: str) -> Verdict | None:
 
 _RULES: tuple[Rule, ...] = (
     *(rule for rule in LOCAL_RULES if rule.name not in _ONLY_LOCAL),
+    Rule(name="requeue-loop", version=1, rank=4, judge=_loop),
     Rule(name="cluster-trouble", version=2, rank=5, judge=_trouble),
     Rule(name="cluster", version=1, rank=30, judge=_cluster),
     Rule(name="cluster-unseen", version=1, rank=45, judge=_not_seen),

@@ -19,7 +19,7 @@ from services.ingest.tests.place import Place
 from services.ingest.tests.simulated_log import PROJECT
 
 
-class _Deliver:
+class Deliver:
     """The outbox's publisher, straight into ingest's log."""
 
     def __init__(self, place: Place) -> None:
@@ -40,7 +40,7 @@ async def test_an_upload_of_an_older_format_becomes_a_version(tmp_path: Path, ve
     place = Place(tmp_path)
     collector = Collector(home=tmp_path, project=PROJECT)
     collector.upload(folder, "pick-place")
-    await collector.outbox.deliver(_Deliver(place))
+    await collector.outbox.deliver(Deliver(place))
     await place.work()
     (started,) = place.log.of(UploadStarted)
     assert started.source_format == f"lerobot-{version}"

@@ -108,13 +108,7 @@ def show(
     for one in found["tagged"]:
         why = f": {escape(one['reason'])}" if one["reason"] else ""
         out.print(f"  {escape(one['tag'])} → v{one['number']}  by {escape(one['by'])}, {day(one['at'])}{why}")
-    table = plain_table("version", "episodes", "frames", "size", "accepted", "plan", "manifest", "last checked")
-    for one in found["versions"]:
-        table.add_row(
-            f"v{one['number']}", str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]),
-            _usable(one), escape(one["access_plan"]), escape(one["manifest_sha256"][:12]), day(one["checked_at"]),
-        )  # fmt: skip
-    out.print(table)
+    _show_versions(found["versions"])
     for one in found["uploads"]:
         out.print(
             f"{escape(one['upload'])}  {escape(one['state'])}: {one['accepted']} accepted, {one['held']} held,"
@@ -123,11 +117,29 @@ def show(
     for one in found["registrations"]:
         made = f" → v{one['version']}" if one["version"] else f": {escape(one['message'])}" if one["message"] else ""
         out.print(f"{escape(one['registration'])}  {coloured(one['state'])}  stays at {escape(one['uri'])}{made}")
+    _show_bad(bad)
+
+
+def _show_versions(versions: list[dict[str, Any]]) -> None:
+    out = console()
+    table = plain_table("version", "episodes", "frames", "size", "accepted", "plan", "manifest", "last checked")
+    for one in versions:
+        table.add_row(
+            f"v{one['number']}", str(one["episodes"]), f"{one['frames']:,}", size(one["bytes"]),
+            _usable(one), escape(one["access_plan"]), escape(one["manifest_sha256"][:12]), day(one["checked_at"]),
+        )  # fmt: skip
+    out.print(table)
+    for one in versions:
+        if one["withheld"] and not one["accepted"] and not one["removed"]:
+            out.print(f"  v{one['number']} is not train-ready: {escape(one['withheld'])}")
+
+
+def _show_bad(bad: list[dict[str, Any]]) -> None:
+    out = console()
     for one in bad[:_SHOWN]:
         message = escape(one["message"] or "")
-        out.print(
-            f"  episode {one['source_index']} {coloured(one['state'])} by {escape(', '.join(one['rules']))}: {message}"
-        )
+        rules = escape(", ".join(one["rules"]))
+        out.print(f"  episode {one['source_index']} {coloured(one['state'])} by {rules}: {message}")
     if len(bad) > _SHOWN:
         out.print(f"  … and {len(bad) - _SHOWN} more; --json prints all of them")
 

@@ -24,6 +24,7 @@ _DELIVER_WITHIN_S = 20.0
 _VERDICT_WITHIN_S = 600.0
 _LOOK_EVERY_S = 0.4
 _REQUEST_CHARACTERS = 16_384
+_SHOWN = 12
 
 
 def register(app: typer.Typer) -> None:
@@ -103,6 +104,7 @@ async def _upload(
         "files": done.files,
         "bytes": done.bytes,
         "repeated": done.repeated,
+        "left_out": [{"path": one.path, "why": one.why} for one in done.left_out],
         "verdict": verdict,
     }
 
@@ -218,11 +220,21 @@ def _show(result: dict[str, Any]) -> None:
             f"uploaded [bold]{escape(result['dataset'])}[/]: {result['episodes']} episodes, {result['files']} files,"
             f" {size(result['bytes'])} as {result['upload']}"
         )
+    for one in result["left_out"][:_SHOWN]:
+        out.print(f"  left out: {escape(one['path'])}: {escape(one['why'])}")
+    if len(result["left_out"]) > _SHOWN:
+        out.print(f"  left out: {len(result['left_out']) - _SHOWN} more; --json prints all of them")
     verdict = result["verdict"]
     if verdict is None:
         return
     made = f" → version v{verdict['version']}" if verdict.get("version") else ""
     out.print(f"ingest: {verdict['accepted']} accepted, {verdict['held']} held, {verdict['rejected']} rejected{made}")
+    if verdict.get("withheld"):
+        name = escape(result["dataset"])
+        out.print(f"  [yellow]not train-ready[/]: {escape(verdict['withheld'])}")
+        out.print(
+            f"  to use it all the same: forebay dataset tag {name} train-ready v{verdict['version']} --force --reason …"
+        )
     for one in verdict["not_accepted"]:
         rules = ", ".join(one["rules"])
         out.print(

@@ -17,7 +17,7 @@ from forebay.contracts.identifiers import stable_id
 from forebay.contracts.parts import Part, Source
 from forebay.contracts.v1.episodes import EpisodeUploaded, UploadFinished, UploadStarted
 from forebay.sdk.landing import Hashed, Landing, UploadRecord, hash_files, manifest_bytes, upload_id
-from forebay.sdk.lerobot_folder import LeRobotFolder, SourceEpisode, scan
+from forebay.sdk.lerobot_folder import LeftOut, LeRobotFolder, SourceEpisode, scan
 from forebay.sdk.outbox import Outbox, outbox_of
 
 _EPISODES_PER_SEGMENT = 500
@@ -50,6 +50,8 @@ class Uploaded:
     bytes: int
     repeated: bool
     """True when the same content had been uploaded and delivered before."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Files that are not uploaded: links out of the folder, pipes, devices."""
 
 
 class Collector:
@@ -83,7 +85,7 @@ class Collector:
         found = scan(folder)
         progress.stage("reading", found.bytes)
         hashed = hash_files(found.files, progress.advance)
-        manifest = manifest_bytes(hashed)
+        manifest = manifest_bytes(hashed, found.left_out)
         upload = upload_id(self.project, dataset, manifest)
         landing = Landing(self._landing / upload)
         before = landing.record()
@@ -94,6 +96,7 @@ class Collector:
             files=len(found.files),
             bytes=found.bytes,
             repeated=before is not None and before.delivered,
+            left_out=found.left_out,
         )
         if result.repeated and not again:
             return result

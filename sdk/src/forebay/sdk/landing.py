@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,7 +20,7 @@ from forebay.contracts.body import FileRef
 from forebay.contracts.identifiers import canonical_json, stable_id
 from forebay.runtime.regular_files import open_regular, read_regular
 from forebay.sdk.errors import SourceChangedError
-from forebay.sdk.lerobot_folder import SourceFile
+from forebay.sdk.lerobot_folder import LeftOut, SourceFile
 from forebay.sdk.outbox import sync_folder
 
 MANIFEST = "forebay-manifest.json"
@@ -65,10 +66,14 @@ def hash_files(files: Iterable[SourceFile], count: Count) -> list[Hashed]:
     return found
 
 
-def manifest_bytes(files: Iterable[Hashed]) -> bytes:
+def manifest_bytes(files: Iterable[Hashed], left_out: Iterable[LeftOut] = ()) -> bytes:
     """The manifest's one byte string: equal folders give equal bytes."""
     entries = [{"path": f.source.path, "sha256": f.sha256, "bytes": f.source.bytes} for f in files]
-    return canonical_json({"files": sorted(entries, key=lambda entry: str(entry["path"]))})
+    manifest: dict[str, list[Any]] = {"files": sorted(entries, key=lambda entry: str(entry["path"]))}
+    refused = sorted(left_out, key=lambda one: one.path)
+    if refused:
+        manifest["left_out"] = [{"path": one.path, "why": one.why} for one in refused]
+    return canonical_json(manifest)
 
 
 def upload_id(project: str, dataset: str, manifest: bytes) -> str:

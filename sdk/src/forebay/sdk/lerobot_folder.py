@@ -1,17 +1,18 @@
 """Reads a LeRobot folder (v3.0, v2.1 or v2.0) from outside: which files, which episodes, where each lies.
 
-Used by the collector before anything is copied or said. It judges only whether the
-folder *is* a dataset; whether an episode is good is for ingest to say.
+Used by the collector before anything is copied or said. It refuses only what cannot be
+uploaded as a dataset at all. A broken entry or file of some episodes keeps no other episode
+back: it is announced as far as it can be read, and ingest judges each episode.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,13 +25,16 @@ from forebay.sdk.path_templates import fill, inside
 SourceFormat = Literal["lerobot-v3.0", "lerobot-v2.1", "lerobot-v2.0"]
 _FORMATS: dict[str, SourceFormat] = {"v3.0": "lerobot-v3.0", "v2.1": "lerobot-v2.1", "v2.0": "lerobot-v2.0"}
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_MAX_INTEGER = 2**53
+_MAX_EPISODE = 1_000_000
+"""Higher episode numbers are taken for a mistake, here as by ingest."""
 _PLACE = ("episode_index", "length", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index")
 _VIDEO = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEpisode:
-    """One row of the episode table, with template paths filled in."""
+    """One row of the episode table, with template paths filled in; a row that cannot be used claims no rows and no videos."""
 
     index: int
     length: int
@@ -40,7 +44,7 @@ class SourceEpisode:
 
     @property
     def files(self) -> frozenset[str]:
-        return frozenset({self.rows.file} | {video.file for video in self.videos})
+        return frozenset({self.rows.file} | {video.file for video in self.videos}) - {""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,14 @@ class SourceFile:
     path: str
     real: Path
     bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A file that is not uploaded: its place in the dataset, and why."""
+
+    path: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +75,7 @@ class LeRobotFolder:
     robot: str | None
     files: tuple[SourceFile, ...]
     episodes: tuple[SourceEpisode, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -77,12 +90,14 @@ def scan(root: Path) -> LeRobotFolder:
     info = _read_info(root)
     robot = info.get("robot_type")
     format_ = _FORMATS[str(info["codebase_version"])]
+    found = list(_files(root))
     return LeRobotFolder(
         root=root,
         format=format_,
         revision=_snapshot_revision(root),
         robot=robot if isinstance(robot, str) else None,
-        files=tuple(_files(root)),
+        files=tuple(file for file in found if isinstance(file, SourceFile)),
+        left_out=tuple(file for file in found if isinstance(file, LeftOut)),
         episodes=_read_episodes(root, info) if format_ == "lerobot-v3.0" else _read_v2_episodes(root, info),
     )
 
@@ -135,7 +150,7 @@ def _cameras(info: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _files(root: Path) -> Iterator[SourceFile]:
+def _files(root: Path) -> Iterator[SourceFile | LeftOut]:
     """Every file of the folder except hidden ones; links may lead only into the same Hugging Face cache."""
     allowed = [root.resolve()]
     blobs = root.absolute().parent.parent / "blobs"
@@ -145,22 +160,30 @@ def _files(root: Path) -> Iterator[SourceFile]:
         relative = path.relative_to(root)
         if any(part.startswith(".") for part in relative.parts):
             continue
+        file = _file(path, relative.as_posix(), allowed)
+        if isinstance(file, LeftOut) and relative.parts[0] == "meta":
+            msg = f"{path} cannot be uploaded: {file.why}"
+            raise NotADatasetError(msg, "put the file itself in its place: what is under meta/ describes every episode")
+        if file is not None:
+            yield file
+
+
+def _file(path: Path, name: str, allowed: list[Path]) -> SourceFile | LeftOut | None:
+    """A regular file, or why it is not uploaded; None for a folder."""
+    try:
         real = path.resolve()
         if not any(real.is_relative_to(folder) for folder in allowed):
-            msg = f"{path} is a link to {real}, outside of the dataset"
-            raise NotADatasetError(msg, "replace the link by the file itself")
+            return LeftOut(path=name, why="it is a link out of the folder")
         if path.is_symlink() and not real.exists():
-            msg = f"{path} is a link to nothing"
-            raise NotADatasetError(msg, "download the dataset again")
-        if path.is_dir() and path.is_symlink():
-            msg = f"{path} is a link to a folder"
-            raise NotADatasetError(msg, "replace the link by the folder itself")
-        mode = real.stat().st_mode
-        if not stat.S_ISDIR(mode):
-            if not stat.S_ISREG(mode):
-                msg = f"{path} is {kind_of(mode)}, not a regular file"
-                raise NotADatasetError(msg, "put the file itself in its place, or remove it")
-            yield SourceFile(path=relative.as_posix(), real=real, bytes=real.stat().st_size)
+            return LeftOut(path=name, why="it is a link to nothing")
+        status = real.stat()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to each other
+        return LeftOut(path=name, why=f"it cannot be looked at ({type(error).__name__})")
+    if stat.S_ISDIR(status.st_mode):
+        return LeftOut(path=name, why="it is a link to a folder") if path.is_symlink() else None
+    if not stat.S_ISREG(status.st_mode):
+        return LeftOut(path=name, why=f"it is {kind_of(status.st_mode)}, not a regular file")
+    return SourceFile(path=name, real=real, bytes=status.st_size)
 
 
 def _read_v2_episodes(root: Path, info: Mapping[str, Any]) -> tuple[SourceEpisode, ...]:
@@ -172,22 +195,48 @@ def _read_v2_episodes(root: Path, info: Mapping[str, Any]) -> tuple[SourceEpisod
 
 
 def _read_episodes(root: Path, info: Mapping[str, Any]) -> tuple[SourceEpisode, ...]:
+    """Every episode that is listed; a file of the table that cannot be read hides only its own."""
     cameras = _cameras(info) if info.get("video_path") else []
-    rows = [row for path in _episode_tables(root) for row in _table_rows(path, cameras)]
+    rows: dict[int, dict[str, Any]] = {}
+    broken: list[NotADatasetError] = []
+    for path in _episode_tables(root):
+        try:
+            listed = _table_rows(path, cameras)
+        except NotADatasetError as error:
+            broken.append(error)
+            continue
+        for row in listed:
+            index = _count(row["episode_index"])
+            if (
+                index is not None and index <= _MAX_EPISODE
+            ):  # one without a number cannot be announced; ingest sees the entry
+                rows.setdefault(index, row)
     if not rows:
         msg = f"{root / 'meta/episodes'} lists no episode"
-        raise NotADatasetError(msg, "a recording that was not finalised has no episode table; finalise it first")
-    rows.sort(key=lambda row: row["episode_index"])
-    indices = [row["episode_index"] for row in rows]
-    twice = next((a for a, b in pairwise(indices) if a == b), None)
-    if twice is not None:
-        msg = f"the episode table lists episode {twice} twice"
-        raise NotADatasetError(msg, "remove the stale file under meta/episodes")
+        advice = "a recording that was not finalised has no episode table; finalise it first"
+        raise broken[0] if broken else NotADatasetError(msg, advice)
     first_rows: dict[tuple[int, int], int] = {}
-    for row in rows:
-        place = (row["data/chunk_index"], row["data/file_index"])
-        first_rows[place] = min(first_rows.get(place, row["dataset_from_index"]), row["dataset_from_index"])
-    return tuple(_episode(row, info, cameras, first_rows) for row in rows)
+    for row in rows.values():
+        if _usable(row, cameras):
+            place = (row["data/chunk_index"], row["data/file_index"])
+            first_rows[place] = min(first_rows.get(place, row["dataset_from_index"]), row["dataset_from_index"])
+    return tuple(_episode(rows[index], info, cameras, first_rows) for index in sorted(rows))
+
+
+def _count(value: Any) -> int | None:
+    """A whole number from 0, or nothing."""
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_INTEGER
+    return int(value) if whole and value == int(value) else None
+
+
+def _usable(row: Mapping[str, Any], cameras: list[str]) -> bool:
+    """Whether an entry says where its episode lies."""
+    counts = [row[name] for name in _PLACE]
+    counts += [row[f"videos/{camera}/{column}"] for camera in cameras for column in _VIDEO[:2]]
+    times = [row[f"videos/{camera}/{column}"] for camera in cameras for column in _VIDEO[2:]]
+    return all(_count(value) is not None for value in counts) and all(
+        isinstance(value, int | float) and math.isfinite(value) for value in times
+    )
 
 
 def _episode_tables(root: Path) -> list[Path]:
@@ -212,19 +261,17 @@ def _table_rows(path: Path, cameras: list[str]) -> list[dict[str, Any]]:
     except (OSError, ValueError, pa.ArrowException) as error:
         msg = f"the episode table {path} cannot be read: {error}"
         raise NotADatasetError(msg, "it may be truncated or not finalised; nothing was uploaded") from error
-    for row in rows:
-        for name in wanted:
-            value = row[name]
-            low = 0 if name.endswith("_index") else None
-            if not isinstance(value, int | float) or value != value or (low is not None and value < low):  # noqa: PLR0124 NaN
-                msg = f"the episode table {path} says {name} = {value!r} for episode {row['episode_index']!r}"
-                raise NotADatasetError(msg, "repair the table; nothing was uploaded")
     return rows
 
 
 def _episode(
     row: Mapping[str, Any], info: Mapping[str, Any], cameras: list[str], first_rows: Mapping[tuple[int, int], int]
 ) -> SourceEpisode:
+    tasks = tuple(str(task) for task in row.get("tasks") or ())
+    if not _usable(row, cameras):
+        nowhere = RowWindow(file="", start=0, stop=0)
+        length = _count(row["length"]) or 0
+        return SourceEpisode(index=int(row["episode_index"]), length=length, tasks=tasks, rows=nowhere, videos=())
     chunk, file = int(row["data/chunk_index"]), int(row["data/file_index"])
     first = first_rows[(chunk, file)]
     videos = []
@@ -236,7 +283,7 @@ def _episode(
     return SourceEpisode(
         index=int(row["episode_index"]),
         length=int(row["length"]),
-        tasks=tuple(str(task) for task in row.get("tasks") or ()),
+        tasks=tasks,
         rows=RowWindow(
             file=fill(str(info["data_path"]), {"chunk_index": chunk, "file_index": file}, what="data_path"),
             start=int(row["dataset_from_index"]) - first,

@@ -19,6 +19,10 @@ from forebay.sdk.path_templates import fill
 
 EPISODES_FILE = "meta/episodes.jsonl"
 _MAX_BYTES = 256 << 20
+_MAX_EPISODE = 1_000_000
+"""Higher episode numbers are taken for a mistake, here as by ingest."""
+_MAX_EPISODE = 1_000_000
+"""Higher episode numbers are taken for a mistake, here as by ingest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class EpisodeLine:
 
 
 def read_lines(root: Path, info: Mapping[str, Any], cameras: list[str]) -> list[EpisodeLine]:
-    """Every episode in order; raises `NotADatasetError` that names the line that cannot be used."""
+    """Every episode in order; raises `NotADatasetError` when none can be announced."""
     fps, chunk_size = info.get("fps"), info.get("chunks_size", 1000)
     if not isinstance(fps, int | float) or isinstance(fps, bool) or not (math.isfinite(fps) and fps > 0):
         msg = f"{root / 'meta/info.json'} has no usable 'fps'"
@@ -42,20 +46,22 @@ def read_lines(root: Path, info: Mapping[str, Any], cameras: list[str]) -> list[
         msg = f"{root / 'meta/info.json'} says chunks_size = {chunk_size!r}"
         raise NotADatasetError(msg, "it must be a whole number from 1; LeRobot writes 1000")
     found: dict[int, EpisodeLine] = {}
-    for number, line in _objects(root / EPISODES_FILE):
+    for line in _objects(root / EPISODES_FILE):
         index, length, tasks = _count(line.get("episode_index")), _count(line.get("length")), line.get("tasks")
-        if index is None or length is None:
-            told = f"episode_index {line.get('episode_index')!r}, length {line.get('length')!r}"
-            msg = f"{root / EPISODES_FILE}, line {number}: {told}"
-            raise NotADatasetError(msg, "both must be whole numbers from 0; repair the file, nothing was uploaded")
-        if index in found:
-            msg = f"{root / EPISODES_FILE} lists episode {index} twice"
-            raise NotADatasetError(msg, "remove the stale line")
+        if (
+            index is None or index > _MAX_EPISODE or index in found
+        ):  # one without a number cannot be announced; ingest sees the line
+            continue
+        texts = tuple(str(task) for task in tasks) if isinstance(tasks, list) else ()
+        if length is None:
+            nowhere = RowWindow(file="", start=0, stop=0)
+            found[index] = EpisodeLine(index=index, length=0, tasks=texts, rows=nowhere, videos=())
+            continue
         values: dict[str, int | str] = {"episode_index": index, "episode_chunk": index // chunk_size}
         found[index] = EpisodeLine(
             index=index,
             length=length,
-            tasks=tuple(str(task) for task in tasks) if isinstance(tasks, list) else (),
+            tasks=texts,
             rows=RowWindow(file=fill(str(info["data_path"]), values, what="data_path"), start=0, stop=length),
             videos=tuple(
                 TimeWindow(
@@ -73,7 +79,8 @@ def read_lines(root: Path, info: Mapping[str, Any], cameras: list[str]) -> list[
     return [found[index] for index in sorted(found)]
 
 
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    """Every line that is a JSON object; ingest says which are not."""
     try:
         lines = read_regular(path, limit=_MAX_BYTES).splitlines()
     except TooLargeError as error:
@@ -82,18 +89,13 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     except OSError as error:
         msg = f"{path} cannot be read: {error.strerror}"
         raise NotADatasetError(msg, "LeRobot v2.x lists its episodes there; download or copy it again") from error
-    for number, text in enumerate(lines, start=1):
-        if not text.strip():
-            continue
+    for text in lines:
         try:
             line = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            msg = f"{path}, line {number} is no JSON: {error}"
-            raise NotADatasetError(msg, "the file may be cut; copy it again, nothing was uploaded") from error
-        if not isinstance(line, dict):
-            msg = f"{path}, line {number} is no JSON object"
-            raise NotADatasetError(msg, "repair the file, nothing was uploaded")
-        yield number, line
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(line, dict):
+            yield line
 
 
 def _count(value: Any) -> int | None:

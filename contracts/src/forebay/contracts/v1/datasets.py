@@ -52,6 +52,8 @@ class DatasetVersionCommitted(EventBody):
     """Upload -> source indices `[first, last]` of accepted episodes that this version does not hold; None: it holds all."""
     derivation: Id | None = None
     """The request that this version answers, when a person asked for it."""
+    withheld: str | None = None
+    """Why `train-ready` does not move to it by itself; None: it does."""
 
 
 class DatasetDerivationRequested(EventBody):

@@ -56,7 +56,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     landings, reports = LandingFolders(pool), ReportFiles(pool)
     return {
         VALIDATE: Validator(landings, reports, settings.policy_folder),
-        CONVERT: Converter(landings, pool / "datasets"),
+        CONVERT: Converter(landings, pool / "datasets", settings.policy_folder),
         registering.REGISTER: Registrar(reports, registered, settings.policy_folder),
         DERIVE: DerivedWriter(landings, pool / "datasets"),
         placing.PLACE: Placer(settings.home.absolute()),

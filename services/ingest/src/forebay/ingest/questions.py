@@ -16,6 +16,7 @@ from forebay.ingest.domain.documents import (
     Upload,
     Version,
     place,
+    version_key,
 )
 from forebay.ingest.domain.membership import members
 from forebay.ingest.domain.registering import registration, to_json
@@ -56,7 +57,11 @@ def dataset(state: State, request: Request) -> dict[str, Any]:
 
 def upload(state: State, request: Request) -> dict[str, Any]:
     """`{upload}` -> how far it is, and what became of its episodes."""
-    return _upload(_find_upload(state, request))
+    found = _find_upload(state, request)
+    made = (
+        None if found.version is None else state.get(Version, version_key(found.project, found.dataset, found.version))
+    )
+    return {**_upload(found), "withheld": None if made is None else made.withheld}
 
 
 def episodes(state: State, request: Request) -> dict[str, Any]:
@@ -204,6 +209,7 @@ def _version(version: Version) -> dict[str, Any]:
         "parent": version.parent,
         "reason": version.reason,
         "filter": version.filter,
+        "withheld": version.withheld,
         "withdrawn": list(version.withdrawn),
         "broken": version.broken,
         "checked": version.checked,

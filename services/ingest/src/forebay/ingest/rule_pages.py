@@ -46,6 +46,7 @@ rules:
 limits:
   lenient_frames: 2
 on_bad_episode: drop                        # or reject_dataset
+min_accepted_share: 0.8                     # else the version is made without train-ready
 ```
 
 `drop`: the bad episodes stay where they are and the outcome is `partial` when good ones are left.

@@ -20,6 +20,17 @@ from forebay.runtime.regular_files import open_regular, read_regular
 
 MAX_MANIFEST_BYTES = 1 << 30
 _CHUNK = 1 << 20
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """What a collector's manifest says."""
+
+    files: dict[str, tuple[str, int]]
+    """Path -> digest and size."""
+    left_out: dict[str, str]
+    """Path of a file at the source that was not uploaded -> why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +62,8 @@ class LandingFolders:
             raise LandingRefusedError(msg)
         return own
 
-    def manifest(self, folder: Path, manifest: Manifest | None) -> dict[str, tuple[str, int]]:
-        """Path -> (digest, size) as announced; raises `LandingRefusedError` when the manifest is not the announced one."""
+    def manifest(self, folder: Path, manifest: Manifest | None) -> Announced:
+        """The manifest; raises `LandingRefusedError` when the manifest is not the announced one."""
         path = None if manifest is None else _local(manifest.uri)
         if manifest is None or path is None or not path.resolve().is_relative_to(folder.resolve()):
             uri = "none" if manifest is None else printable(manifest.uri, 200)
@@ -69,7 +80,7 @@ class LandingFolders:
         if len(content) != manifest.bytes or hashlib.sha256(content).hexdigest() != manifest.sha256:
             msg = f"the manifest {path} is not the one that was announced; upload again"
             raise LandingRefusedError(msg)
-        return dict(_entries(content, path))
+        return _announced(content, path)
 
     def check(
         self, folder: Path, entries: dict[str, tuple[str, int]], on_bytes: Callable[[int], None]
@@ -102,13 +113,23 @@ def _local(uri: str) -> Path | None:
     return None if "\x00" in text or not text.startswith("/") else Path(text)
 
 
-def _entries(content: bytes, path: Path) -> list[tuple[str, tuple[str, int]]]:
+def _announced(content: bytes, path: Path) -> Announced:
     try:
         document = strict_json(content)
-        return [_entry(entry) for entry in document["files"]]
-    except (ValueError, KeyError, TypeError, UnsafePathError) as error:
+        files = dict(_entry(entry) for entry in document["files"])
+        left_out = dict(_left_out(entry) for entry in document.get("left_out", ()))
+    except (ValueError, KeyError, TypeError, AttributeError, UnsafePathError) as error:
         msg = f"the manifest {path} is not usable: {error}; upload again"
         raise LandingRefusedError(msg) from error
+    return Announced(files=files, left_out=left_out)
+
+
+def _left_out(entry: Any) -> tuple[str, str]:
+    name, why = entry["path"], entry["why"]
+    if not isinstance(name, str) or not isinstance(why, str):
+        msg = "an entry of left_out has the wrong types"
+        raise TypeError(msg)
+    return safe_relative(name), f"{printable(why, _SHOWN)} at the source, so it was not uploaded"
 
 
 def _entry(entry: Any) -> tuple[str, tuple[str, int]]:

@@ -181,7 +181,7 @@ def _validate(upload: Upload) -> Work:
 def _train_ready(state: State, project: str, body: datasets.DatasetVersionCommitted) -> Iterator[Emit]:
     """A version of an upload is named at once; one that a person asked for, or that holds withdrawn episodes, is not."""
     version = state.get(Version, version_key(project, body.dataset, body.number))
-    if body.derivation is not None or (version is not None and version.withdrawn):
+    if body.derivation is not None or body.withheld is not None or (version is not None and version.withdrawn):
         return
     before = state.get(Tag, f"{project}/{body.dataset}/{TRAIN_READY}")
     tagged = datasets.DatasetTagged(

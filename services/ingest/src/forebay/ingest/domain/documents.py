@@ -248,6 +248,8 @@ class Version(Document, frozen=True, kw_only=True):
     reason: str | None = None
     """Why it was made of its parent."""
     filter: str | None = None
+    withheld: str | None = None
+    """Why `train-ready` did not move to it by itself."""
     checksums_uri: str = ""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Access plan -> root of a second place that holds the same files."""

@@ -73,6 +73,7 @@ def _committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted,
         parent=body.parent,
         reason=body.parent_reason,
         filter=body.filter,
+        withheld=body.withheld,
         checksums_uri=body.checksums.uri,
         checked_at=now,
     )

@@ -7,6 +7,7 @@
     limits:
       lenient_frames: 2
     on_bad_episode: drop             # or reject_dataset
+    min_accepted_share: 0.8          # an upload with a smaller share of accepted episodes gets no train-ready
 
 A rule that says whether the data can be read at all can be neither lowered nor waived.
 """
@@ -27,7 +28,7 @@ from forebay.ingest.domain.rule import Severity
 OnBadEpisode = Literal["drop", "reject_dataset"]
 SEVERITIES: tuple[Severity, ...] = ("error", "hold", "warning", "info")
 BAD_EPISODE: tuple[OnBadEpisode, ...] = ("drop", "reject_dataset")
-_KEYS = ("rules", "limits", "on_bad_episode")
+_KEYS = ("rules", "limits", "on_bad_episode", "min_accepted_share")
 _RULE_KEYS = ("severity", "waive", "reason", "episodes")
 FIXED = frozenset(
     {
@@ -71,6 +72,15 @@ class Policy:
     changes: Mapping[str, Change] = field(default_factory=dict)
     limits: Limits = DEFAULT_LIMITS
     on_bad_episode: OnBadEpisode | None = None
+    min_accepted_share: float | None = None
+    """Share of an upload's episodes that must be accepted before its version is tagged `train-ready`."""
+
+    def withholds(self, accepted: int, judged: int) -> str | None:
+        """Why the version of an upload is not tagged `train-ready`; None: it may be."""
+        if self.min_accepted_share is None or not judged or accepted >= self.min_accepted_share * judged:
+            return None
+        share, least = 100 * accepted / judged, 100 * self.min_accepted_share
+        return f"{accepted} of {judged} episodes of the upload were accepted ({share:.3g} %), the policy demands {least:.3g} %"
 
     def apply(self, breaches: Iterable[Breach]) -> list[Breach]:
         """The breaches with the severities of this policy; where it is for some episodes only, they are told apart."""
@@ -125,9 +135,12 @@ def parse_policy(document: Any) -> Policy:
     bad = document.get("on_bad_episode")
     if bad is not None and bad not in BAD_EPISODE:
         problems.append(f"on_bad_episode is {shown(bad)}, expected {' or '.join(BAD_EPISODE)}")
+    share = document.get("min_accepted_share")
+    if share is not None and (not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1):
+        problems.append(f"min_accepted_share is {shown(share)}, expected a number from 0 to 1")
     if problems:
         raise PolicyError("; ".join(problems))
-    return Policy(changes=changes, limits=limits, on_bad_episode=bad)
+    return Policy(changes=changes, limits=limits, on_bad_episode=bad, min_accepted_share=share)
 
 
 def _unknown(what: str, name: object, known: Iterable[str]) -> str:

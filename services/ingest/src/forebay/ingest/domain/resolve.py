@@ -63,9 +63,12 @@ def _dataset(state: State, project: str, pin: Pin) -> Resolution:
     if wanted is None:
         tag = state.get(Tag, f"{project}/{pin.name}/{pin.selector}")
         if tag is None:
+            newest = state.get(Version, version_key(project, pin.name, dataset.latest))
+            withheld = newest.withheld if newest is not None and pin.selector == TRAIN_READY else None
+            why = "" if withheld is None else f": {withheld}"
             return Resolution(
                 reason=Reason.DATASET_UNTAGGED,
-                message=f"dataset {pin.name} has versions up to v{dataset.latest}, but none carries the tag {pin.selector!r}",
+                message=f"dataset {pin.name} has versions up to v{dataset.latest}, but none carries the tag {pin.selector!r}{why}",
             )
         wanted = tag.number
     return _version(state, project, pin, wanted)
@@ -112,9 +115,10 @@ def _version(state: State, project: str, pin: Pin, number: int) -> Resolution:
     if why_not is not None:
         return why_not
     if not version.accepted:
+        why = version.withheld or f"no tag points at it, or {TRAIN_READY} was taken from it"
         return Resolution(
             reason=Reason.DATASET_UNTAGGED,
-            message=f"v{number} of dataset {pin.name} is not accepted for training: no tag names it, or {TRAIN_READY} was taken from it",
+            message=f"v{number} of dataset {pin.name} is not accepted for training: {why}",
         )
     if pin.access not in {None, version.access_plan, *version.places}:
         has = ", ".join(sorted({version.access_plan, *version.places}))

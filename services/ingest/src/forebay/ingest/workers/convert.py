@@ -24,6 +24,7 @@ from forebay.ingest.earlier_version import Earlier, earlier_source
 from forebay.ingest.errors import StorageUnavailableError
 from forebay.ingest.workers.gathering import Gatherer, origins_of
 from forebay.ingest.workers.telling import Teller, from_thread, tell_done
+from forebay.ingest.workers.validate import policy_of
 from forebay.runtime.disk_room import RETRY_S, is_disk_full, look
 from forebay.runtime.errors import RetryLater
 from forebay.runtime.machine import Emit
@@ -46,12 +47,15 @@ class Converter:
     landings: LandingFolders
     datasets: Path
     """`<pool>/datasets`"""
+    policies: Path
+    """Folder of the projects' policies."""
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         dataset, number = str(item.payload["dataset"]), int(item.payload["number"])
         known = await context.get(Dataset, place(item.project, dataset))
         if known is not None and known.latest >= number:
             return ()
+        policy = await policy_of(self.policies, item.project, context)
         tell = from_thread(context)
         root = self.datasets / item.project / dataset / f"v{number}"
         gather = Gatherer(self.landings, item.project, context)
@@ -89,6 +93,7 @@ class Converter:
             source_revision=newest.source_revision if newest is not None else None,
             rules_version=RULES_VERSION,
             left_out=await gather.left_out(uploads, plan),
+            withheld=None if newest is None else policy.withholds(newest.accepted, newest.judged),
         )
         tell_done(context, version=number, episodes=body.episode_count)
         return [Emit(project=item.project, body=body, dedupe=(dataset, number))]

@@ -36,7 +36,7 @@ class Gatherer:
         manifest = await self.context.in_thread(self.landings.manifest, folder, upload.manifest)
         episodes = [_accepted(e) for e in await self._all(upload) if e.state == "ACCEPTED"]
         kept = [episode for episode in episodes if not within(episode.source_index, left_out)]
-        digests = {name: digest for name, (digest, _) in manifest.items()}
+        digests = {name: digest for name, (digest, _) in manifest.files.items()}
         return Share(upload=id_, landing=folder, sha256=digests, episodes=kept)
 
     async def earlier(self, version: Version, left_out: dict[str, Ranges]) -> Earlier:

@@ -14,7 +14,7 @@ from typing import Any
 
 from forebay.contracts.body import FileRef
 from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeRejected, Finding
-from forebay.ingest.adapters.dataset_folder import MAX_JSON_BYTES
+from forebay.ingest.adapters.dataset_folder import MAX_JSON_BYTES, DatasetFolder
 from forebay.ingest.adapters.landing_folder import LandingFolders
 from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.report_files import ReportFiles
@@ -68,11 +68,7 @@ class Validator:
             return ()
         root = await _trunk_root(upload, context)
         waivers = await context.get(Waivers, upload.dataset_key)
-        try:
-            policy = await context.in_thread(project_policy, self.policies, upload.project)
-        except PolicyRefusedError as error:
-            raise RetryLater(_WAIT_FOR_POLICY_S, str(error)) from error
-        policy = with_waivers(policy, waivers)
+        policy = with_waivers(await policy_of(self.policies, upload.project, context), waivers)
         try:
             episodes = await _episodes(upload, context)
             report, contents, reference = await context.in_process(self.report_on, upload, root, episodes, policy)
@@ -104,16 +100,26 @@ class Validator:
     def _inspect(self, upload: Upload, root: Path | None, tell: Teller, policy: Policy) -> Inspection:
         try:
             folder = self.landings.folder(upload.project, upload.id, upload.landing_uri)
-            entries = self.landings.manifest(folder, upload.manifest)
+            announced = self.landings.manifest(folder, upload.manifest)
         except LandingRefusedError as error:
             expected = "the upload's own folder and manifest"
             breach = Breach(rule=rules.MANIFEST, message=str(error), expected=expected, found=str(error))
             return Inspection(report=judge("unknown", [], [breach]))
-        total = sum(size for _, size in entries.values())
-        checked = self.landings.check(folder, entries, tell.counter("checking", total))
+        total = sum(size for _, size in announced.files.values())
+        checked = self.landings.check(folder, announced.files, tell.counter("checking", total))
         request, problem = _order(upload)
-        inspection = inspect(folder, tell.stage, checked.distrusted, policy=policy, request=request)
+        files = DatasetFolder(folder)
+        files.refused.update(announced.left_out)
+        inspection = inspect(files, tell.stage, checked.distrusted, policy=policy, request=request)
         return _compare_features(_told(inspection, problem, policy), root, policy)
+
+
+async def policy_of(folder: Path, project: str, context: WorkContext) -> Policy:
+    """The project's policy; while it cannot be followed, the work waits and says why."""
+    try:
+        return await context.in_thread(project_policy, folder, project)
+    except PolicyRefusedError as error:
+        raise RetryLater(_WAIT_FOR_POLICY_S, str(error)) from error
 
 
 def _order(upload: Upload) -> tuple[CollectionRequest | None, list[Breach]]:

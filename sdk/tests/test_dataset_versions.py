@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from forebay.cli.dataset_diff import as_page, compare_content
-from forebay.cli.dataset_versions import _episodes, freed_bytes, orphans
+from forebay.cli.dataset_versions import _episodes, _files, _is_being_removed, freed_bytes, orphans
 from forebay.contracts.v1.datasets import MANIFEST_FILE
 
 
@@ -40,6 +41,18 @@ def test_a_file_that_no_version_names_is_told_with_its_size(tmp_path: Path) -> N
     (root / "frames.lance/_refs/tags").mkdir(parents=True)
     (root / "frames.lance/_refs/tags/lease-train-1.json").write_text("{}")
     assert [(path, path.stat().st_size) for path in orphans(root)] == [(lost, 4096)]
+
+
+def test_what_is_deleted_meanwhile_is_passed_over(tmp_path: Path) -> None:
+    """Ingest deletes removed versions in the background: a folder that is gone, or half gone, is no error."""
+    root = _root(tmp_path / "v1", {"frames.lance/data/a.lance": b"1" * 10, "meta/info.json": b"{}"})
+    walk = _files(root)
+    next(walk)
+    shutil.rmtree(root)
+    assert list(walk) == []
+    assert freed_bytes([root]) == 0
+    assert _is_being_removed(tmp_path / ".v1.removed")
+    assert not _is_being_removed(root)
 
 
 def test_episodes_as_people_write_them() -> None:

@@ -21,6 +21,8 @@ from forebay.ingest.domain.documents import DOCUMENTS, Lease, place
 from forebay.ingest.domain.evolve import READS, evolve
 from forebay.runtime.documents import D
 from forebay.runtime.machine import Action, Emit, NothingPending, Outcome, Request, Work
+from forebay.runtime.outbox import Outbox
+from forebay.runtime.records import OutboxEntry
 from forebay.runtime.state import MemoryState, State
 from forebay.runtime.work import T, Worker, WorkItem
 
@@ -107,6 +109,24 @@ class SimulatedLog:
 
 def item_of(work: Work) -> WorkItem:
     return WorkItem(kind=work.kind, key=work.key, project=work.project, payload=work.payload, tries=0)
+
+
+def pending_of(*bodies: EventBody) -> Outbox:
+    """Events that are decided and not in the log yet."""
+    outbox = Outbox()
+    for order, body in enumerate(bodies, start=1):
+        event = Event(id=f"pending-{order}", source=Source(Part.INGEST), project=PROJECT, body=body, time=START)
+        wire = encode(event)
+        entry = OutboxEntry(
+            order=order,
+            identity=event.identity,
+            subject=wire.subject,
+            headers=wire.headers,
+            body=wire.body,
+            decided_at=0.0,
+        )
+        outbox.add(entry, body)
+    return outbox
 
 
 def request(args: dict[str, Any], id_: str = "request-1") -> Request:

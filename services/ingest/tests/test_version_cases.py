@@ -15,9 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from forebay.contracts.body import EventBody
-from forebay.contracts.codec import encode
-from forebay.contracts.envelope import Event
-from forebay.contracts.parts import Part, Source
+from forebay.contracts.parts import Part
 from forebay.contracts.v1.datasets import (
     DatasetTagged,
     DatasetUntagged,
@@ -36,8 +34,6 @@ from forebay.ingest.domain.membership import to_ranges, within
 from forebay.ingest.offline_conversion import NotAcceptedError, TargetTakenError, convert_folder
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Emit, NothingPending, Pending
-from forebay.runtime.outbox import Outbox
-from forebay.runtime.records import OutboxEntry
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -45,7 +41,7 @@ from typer.testing import CliRunner
 from . import lerobot_builder as lerobot
 from . import stories
 from .lerobot_builder import CAMERA, FIRST_DATA
-from .simulated_log import PROJECT, START, SimulatedLog, request
+from .simulated_log import PROJECT, SimulatedLog, pending_of, request
 from .stories import DATASET
 
 NOTHING = NothingPending()
@@ -277,15 +273,8 @@ class TestTags:
         """Its event is not in the log yet, and everybody else is told of it already."""
         log = _versions(2)
         _tag(log, "golden", 1)
-        pending = Outbox()
         kind = DatasetTagged if decided else DatasetUntagged
-        body = kind(dataset=DATASET, tag="golden", number=1, by="robin", reason="first")
-        event = Event(id="e1", source=Source(Part.INGEST), project=PROJECT, body=body, time=START)
-        wire = encode(event)
-        entry = OutboxEntry(
-            order=1, identity=event.identity, subject=wire.subject, headers=wire.headers, body=wire.body, decided_at=0.0
-        )
-        pending.add(entry, body)
+        pending = pending_of(kind(dataset=DATASET, tag="golden", number=1, by="robin", reason="first"))
         for more in ({}, {"expect": 1}, {"force": True}):
             with pytest.raises(Refused, match="by robin: first; your change was not made"):
                 _tag(log, "golden", 2, pending, **more)

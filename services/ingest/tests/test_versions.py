@@ -14,6 +14,7 @@ import lance
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from forebay.contracts.body import FileRef
 from forebay.contracts.parts import Part
 from forebay.contracts.v1.datasets import (
     DatasetDerivationFailed,
@@ -41,7 +42,7 @@ from . import lerobot_builder as lerobot
 from . import stories
 from .lerobot_builder import CAMERA
 from .place import Place
-from .simulated_log import PROJECT, request
+from .simulated_log import PROJECT, pending_of, request
 from .stories import DATASET
 
 
@@ -262,7 +263,9 @@ class TestWithdrawal:
             ("leased-1", "DatasetWithdrawn"),
         }
         assert any(one.job == "waits-1" and id_ in one.message for one in place.log.of(LeaseRefused))
-        assert _withdraw(place, id_)["changed"] is False
+        again = _withdraw(place, f"{DATASET}@v1/1")
+        assert (again["episode"], again["name"], again["changed"]) == (id_, f"{DATASET}@v1/1", False)
+        assert (again["reason"], again["by"]) == (answer["reason"], "kim")
         place.upload(lerobot.build(tmp_path / "b", seed=4), "up-2")
         await place.work()
         made = place.log.of(DatasetVersionCommitted)[-1]
@@ -270,6 +273,17 @@ class TestWithdrawal:
         assert id_ not in _ids(_root(place, 2))
         assert [row["index"] for row in _rows(_root(place, 2))] == list(range(made.frame_count))
         assert place.log.of(DatasetTagged)[-1].number == 2
+
+    async def test_two_at_the_same_moment(self, place: Place, tmp_path: Path) -> None:
+        """The second is told who withdrew it, and why."""
+        place.upload(lerobot.build(tmp_path / "a"), "up-1")
+        await place.work()
+        id_ = _ids(_root(place, 1))[1]
+        decided = pending_of(EpisodeWithdrawn(episode=id_, dataset=DATASET, reason="consent", by="robin"))
+        args = {"episode": f"{DATASET}@v1/1", "reason": "blurred"}
+        answer = version_commands.withdraw(place.log.state, decided, request(args))
+        assert answer.actions == ()
+        assert (answer.result["changed"], answer.result["reason"], answer.result["by"]) == (False, "consent", "robin")
 
     async def test_while_its_version_is_written(self, place: Place, tmp_path: Path) -> None:
         """The version that comes out is marked and gets no tag."""
@@ -393,8 +407,11 @@ class TestCleanup:
         assert because == {1: "job train-1 holds it", 2: "the next upload adds to it", 4: "latest version"}
         assert _tree(place.pool) == before
         kept = _rows(_root(place, 4))
+        (listed,) = [body.episodes for body in place.log.of(DatasetVersionCommitted) if body.number == 3]
+        episodes = _ids(_root(place, 3))
         _cleanup(place, "really")
         await place.work()
+        assert [row["episode"] for row in _read_list(listed)["episodes"]] == episodes
         names = sorted(path.name for path in _root(place, 1).parent.iterdir())
         assert names == ["v1", "v2", "v4"]
         assert _rows(_root(place, 4)) == kept
@@ -402,6 +419,16 @@ class TestCleanup:
         await place.work()
         assert place.log.of(LeaseRefused)[-1].permanent
         assert _cleanup(place, "again", dry_run=True)["removed"] == []
+
+
+def _read_list(ref: FileRef) -> Any:
+    """The episode list that a version's event names, found by its digest in the record."""
+    path = Path(ref.uri.removeprefix("file://"))
+    assert path.parent.parent.name == "records"
+    assert path.name == f"{ref.sha256}.json"
+    content = path.read_bytes()
+    assert hashlib.sha256(content).hexdigest() == ref.sha256
+    return json.loads(content)
 
 
 def _cleanup(place: Place, id_: str, **args: Any) -> dict[str, Any]:

@@ -10,19 +10,26 @@ import pyarrow.parquet as pq
 import pytest
 from forebay.contracts.parts import Part
 from forebay.contracts.v1.datasets import DatasetVersionCommitted
-from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeRejected, EpisodeWithdrawn, RuleWaived
+from forebay.contracts.v1.episodes import (
+    EpisodeAccepted,
+    EpisodeHeld,
+    EpisodeRejected,
+    EpisodeWithdrawn,
+    RuleWaived,
+    WaiverRevoked,
+)
 from forebay.ingest.domain.documents import Episode, Upload, Version
 from forebay.ingest.domain.documents import place as key_of
 from forebay.ingest.domain.evolve import episode_id
 from forebay.ingest.domain.membership import members
-from forebay.ingest.domain.waiving import waive
+from forebay.ingest.domain.waiving import revoke_waiver, waive, waivers
 from forebay.runtime.errors import Refused, RetryLater
-from forebay.runtime.machine import NothingPending
+from forebay.runtime.machine import NothingPending, Pending
 
 from . import lerobot_builder as lerobot
 from .lerobot_builder import FIRST_DATA
 from .place import Place
-from .simulated_log import PROJECT, Context, SimulatedLog, item_of, request
+from .simulated_log import PROJECT, Context, SimulatedLog, item_of, pending_of, request
 from .stories import DATASET
 
 RULE = "LR-SIGNAL-005"
@@ -140,6 +147,54 @@ async def test_an_episode_withdrawn_before_is_not_brought_back(place: Place, tmp
     await place.work()
     assert _episode(place, 1).state == "WITHDRAWN"
     assert len(place.log.of(DatasetVersionCommitted)) == 1
+
+
+def _revoke(log: SimulatedLog, number: object, id_: str, pending: Pending | None = None) -> dict[str, Any]:
+    args = {"dataset": DATASET, "number": number, "reason": "the pose was wrong"}
+    return log.command(revoke_waiver(log.state, pending or NothingPending(), request(args, id_)))
+
+
+async def test_a_revoked_waiver_holds_no_longer(place: Place, tmp_path: Path) -> None:
+    """Later uploads are judged by the rule again; what it let in stays and is named; the list says all of it."""
+    place.upload(idle(tmp_path / "a", episodes=(1,)))
+    await place.work()
+    ask(place.log, WAIVER)
+    await place.work()
+    assert _revoke(place.log, 1, "r1")["let_in"] == [id_of(1)]
+    place.upload(idle(tmp_path / "b", episodes=(0,)), "up-2")
+    await place.work()
+    held = [body.episode for body in place.log.of(EpisodeHeld) if body.upload == "up-2"]
+    assert id_of(0, "up-2") in held
+    assert _episode(place, 1).state == "ACCEPTED"
+    (listed,) = waivers(place.log.state, request({"dataset": DATASET}))["waivers"]
+    assert (listed["number"], listed["holds"], listed["revoked"]) == (1, False, "the pose was wrong")
+    assert (listed["by"], listed["revoked_by"], listed["reason"]) == ("kim", "kim", WAIVER["reason"])
+    with pytest.raises(Refused, match=r"revoked by kim \(the pose was wrong\) before"):
+        _revoke(place.log, 1, "r2")
+    for number in (0, 2, "1", None):
+        with pytest.raises(Refused, match="it has 1 to 1"):
+            _revoke(place.log, number, "r3")
+    ask(place.log, {**WAIVER, "reason": "looked again"}, "request-2")
+    assert [one["holds"] for one in waivers(place.log.state, request({"dataset": DATASET}))["waivers"]] == [False, True]
+
+
+async def test_a_waiver_that_is_being_revoked_is_not_revoked_twice(place: Place, tmp_path: Path) -> None:
+    """Of two people, the second is told who did it, and why."""
+    place.upload(lerobot.build(tmp_path / "a"))
+    ask(place.log, WAIVER)
+    decided = pending_of(WaiverRevoked(dataset=DATASET, number=1, rule=RULE, reason="mine", by="robin"))
+    with pytest.raises(Refused, match=r"revoked by robin \(mine\)"):
+        _revoke(place.log, 1, "r1", decided)
+
+
+async def test_episodes_are_named_by_their_numbers_in_a_version_too(place: Place, tmp_path: Path) -> None:
+    """In waivers as everywhere; a number that is not there is refused with those that are."""
+    place.upload(lerobot.build(tmp_path / "a"))
+    await place.work()
+    named = ask(place.log, {**WAIVER, "episodes": [f"{DATASET}@v1/2", id_of(0)]})["episodes"]
+    assert named == sorted([id_of(0), id_of(2)])
+    with pytest.raises(Refused, match="has no episode 3; it has 0 to 2"):
+        ask(place.log, {**WAIVER, "episodes": [f"{DATASET}@v1/3"]}, "w2")
 
 
 @pytest.mark.parametrize(

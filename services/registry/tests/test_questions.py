@@ -57,6 +57,22 @@ def ids(tree: dict[str, Any], kind: str, below: str = "parents") -> list[str]:
     return [one["id"] for one in nodes(tree, below) if one["kind"] == kind]
 
 
+def test_a_kept_list_outlives_its_version(tmp_path: Path) -> None:
+    """It is found by its digest; a damaged one is not believed, and the list beside the version still serves."""
+    ref = write_list(tmp_path / "episodes.json", [episode_id(0), episode_id(1)])
+    records = tmp_path / "records"
+    records.mkdir()
+    kept = records / f"{ref.sha256}.json"
+    kept.write_bytes(b"x" * ref.bytes)
+    assert len(FileEpisodeLists(records).read(ref).indices) == 2
+    content = (tmp_path / "episodes.json").read_bytes()
+    (tmp_path / "episodes.json").unlink()
+    with pytest.raises(ListUnavailableError):
+        FileEpisodeLists(records).read(ref)
+    kept.write_bytes(content)
+    assert len(FileEpisodeLists(records).read(ref).indices) == 2
+
+
 class TestLineage:
     def test_to_the_episodes(self, registry: Registry) -> None:
         """A model's tree goes over checkpoint, attempt, the save it resumed from, job and version to each episode."""
@@ -71,6 +87,23 @@ class TestLineage:
         assert ids(tree, "episode") == [f"episode:{episode_id(number)}" for number in range(3)]
         assert answer["complete"] is True
         assert answer["missing"] == []
+
+    def test_an_episode_is_named_by_its_number_in_a_version(self, registry: Registry) -> None:
+        """Versions by number or tag, with or without the kind; answers have both names."""
+        for name in ("pick@v1/2", "dataset:pick@v1/2", "episode:pick@v1/2", episode_id(2)):
+            assert registry.ask("lineage", id=name)["id"] == f"episode:{episode_id(2)}"
+        assert registry.ask("impact", id="pick@train-ready/1")["id"] == f"episode:{episode_id(1)}"
+        tree = registry.ask("lineage", id="reach@v1")["tree"]
+        named = [one["name"] for one in nodes(tree) if one["kind"] == "episode"]
+        assert named == ["pick@v1/0", "pick@v1/1", "pick@v1/2"]
+        reached = registry.ask("impact", id="pick@v1/1")["tree"]
+        assert {one["name"] for one in nodes(reached, "children") if one["kind"] == "dataset"} == {
+            "pick@v1/1",
+            "pick@v2/1",
+        }
+        for wrong, says in (("pick@v1/3", "has no episode 3; it has 3"), ("pick@v9/0", "pick@v9")):
+            with pytest.raises(Refused, match=says):
+                registry.ask("impact", id=wrong)
 
     def test_every_edge_names_its_event(self, registry: Registry) -> None:
         """Each node below the root says by which event and in which relation it is there."""

@@ -104,6 +104,7 @@ EVENTS: tuple[EventSpec, ...] = (
     _row(episodes.EpisodeRejected, _I, "episode.rejected", "#episode", "validation of UploadFinished"),
     _row(episodes.EpisodeWithdrawn, _I, "episode.withdrawn", "#episode", "a person withdraws an episode"),
     _row(episodes.RuleWaived, _I, "dataset.rule-waived", "dataset", "a person waives a rule"),
+    _row(episodes.WaiverRevoked, _I, "dataset.waiver-revoked", "dataset", "a person revokes a waiver"),
     _row(
         datasets.DatasetVersionCommitted,
         _I,

@@ -18,6 +18,7 @@ from forebay.contracts.errors import InvalidNameError
 
 ID_PATTERN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _ID = re.compile(ID_PATTERN)
+_LONGEST_INDEX = 9
 _VERSION = re.compile(r"v(\d+)")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _PARTS = json.JSONEncoder(separators=(",", ":"))
@@ -92,6 +93,14 @@ def version_number(text: str) -> int | None:
     """17 for `v17`, None for anything that is not a version."""
     found = _VERSION.fullmatch(text)
     return int(found.group(1)) if found else None
+
+
+def split_episode_name(text: str) -> tuple[str, int] | None:
+    """`pick-place@v3/17` -> the version's name and the episode's number in it; None for anything else."""
+    version, slash, index = text.rpartition("/")
+    if not slash or "@" not in version or not (index.isascii() and index.isdecimal()) or len(index) > _LONGEST_INDEX:
+        return None
+    return version, int(index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import stat
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +40,7 @@ def derive(
     reason: Annotated[str, typer.Option(help="Why, for the record.")],
     exclude: Annotated[
         list[str] | None,
-        typer.Option("--exclude-episodes", help="Dense indices or stable ids to leave out; 3,5-9 works too."),
+        typer.Option("--exclude-episodes", help="Numbers (3,5-9), names (reach@v3/17) or ids (ep-…) to leave out."),
     ] = None,
     where: Annotated[
         str | None, typer.Option(help="Keep only episodes that meet this: length >= 60 AND task LIKE '%cup%'.")
@@ -199,20 +202,23 @@ def cleanup(
     args = {"dataset": dataset, "below": below, "lineage": lineage, "reason": reason}
     plan = place.ask("ingest", "cleanup", {**args, "dry_run": True})
     freed = freed_bytes([Path(one["root"]) for one in plan["removed"]])
+    unnamed = [*_unnamed(place, str(plan["dataset"]))]  # before anything is deleted, which happens in the background
     result = plan if dry_run else place.ask("ingest", "cleanup", {**args, "dry_run": False})
-    result = {**result, "frees_bytes": freed, "unnamed": [*_unnamed(place, str(result["dataset"]))]}
+    result = {**result, "frees_bytes": freed, "unnamed": unnamed}
     if as_json:
         print_json(result)
         return
     table = plain_table("version", "", "because")
     for one in result["removed"]:
-        table.add_row(f"v{one['number']}", "[red]goes[/]", "nobody uses it")
+        table.add_row(f"v{one['number']}", "[red]removed[/]" if not dry_run else "[red]to remove[/]", "nobody uses it")
     for one in result["kept"]:
-        table.add_row(f"v{one['number']}", "stays", escape("; ".join(one["because"])))
+        table.add_row(f"v{one['number']}", "kept", escape("; ".join(one["because"])))
     out = console()
     out.print(table)
-    word = "would free" if dry_run else "frees"
-    out.print(f"{len(result['removed'])} versions go, which {word} {size(freed)}; files shared with others stay")
+    count = len(result["removed"])
+    word = "would be removed" if dry_run else "removed"
+    frees = f"this {'would free' if dry_run else 'frees'} {size(freed)}; files shared with others stay"
+    out.print(f"{count} version{'' if count == 1 else 's'} {word}; {frees}")
     for one in result["unnamed"]:
         out.print(f"in no version: {escape(one['path'])} ({size(one['bytes'])}); it may be a version being written")
 
@@ -222,12 +228,21 @@ def freed_bytes(roots: list[Path]) -> int:
     names: Counter[tuple[int, int]] = Counter()
     stats: dict[tuple[int, int], os.stat_result] = {}
     for root in roots:
-        for path in root.rglob("*"):
-            if path.is_file() and not path.is_symlink():
-                stat = path.stat()
-                names[(stat.st_dev, stat.st_ino)] += 1
-                stats[(stat.st_dev, stat.st_ino)] = stat
+        for _, status in _files(root):
+            names[(status.st_dev, status.st_ino)] += 1
+            stats[(status.st_dev, status.st_ino)] = status
     return sum(stats[key].st_size for key, count in names.items() if count >= stats[key].st_nlink)
+
+
+def _files(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Every regular file below a folder, or the file itself; what somebody deletes meanwhile is passed over."""
+    paths = [root] if root.is_file() else []
+    paths += [Path(folder) / name for folder, _, files in os.walk(root) for name in files]
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                yield path, status
 
 
 def _unnamed(place: Place, dataset: str) -> list[dict[str, Any]]:
@@ -237,9 +252,12 @@ def _unnamed(place: Place, dataset: str) -> list[dict[str, Any]]:
     roots = [Path(one["root"]) for one in shown["versions"] if not one["removed"]]
     found = [path for path in sorted(folder.iterdir()) if path not in roots] if folder.is_dir() else []
     found += [path for root in roots if root.is_relative_to(folder) for path in orphans(root)]
-    return [
-        {"path": str(path), "bytes": freed_bytes([path]) if path.is_dir() else path.stat().st_size} for path in found
-    ]
+    return [{"path": str(path), "bytes": freed_bytes([path])} for path in found if not _is_being_removed(path)]
+
+
+def _is_being_removed(path: Path) -> bool:
+    """What ingest renames a removed version to while it deletes it."""
+    return path.name.startswith(".v") and path.name.endswith(".removed")
 
 
 def orphans(root: Path) -> list[Path]:
@@ -249,5 +267,5 @@ def orphans(root: Path) -> list[Path]:
         named = {str(entry["path"]) for entry in entries} | {MANIFEST_FILE}
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    files = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*")) if path.is_file()}
+    files = {path.relative_to(root).as_posix(): path for path, _ in sorted(_files(root))}
     return [path for name, path in files.items() if name not in named and "/_refs/" not in f"/{name}"]

@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="List, show, tag, register, derive, compare and clean up datasets.", no_args_is_help=True)
     group.command("list", epilog="Example: forebay dataset list")(list_datasets)
     group.command("show", epilog="Example: forebay dataset show pick-place")(show)
+    group.command("episodes", epilog="Example: forebay dataset episodes pick-place@v3")(episodes)
     group.command("tag", epilog="Example: forebay dataset tag pick-place golden v3 --reason 'checked by hand'")(tag)
     group.command("untag", epilog="Example: forebay dataset untag pick-place golden --reason 'calibration was wrong'")(
         untag
@@ -120,6 +121,42 @@ def show(
     _show_bad(bad)
 
 
+def episodes(
+    dataset: Annotated[str, typer.Argument(help="A version: reach@v3, reach@golden; reach: the newest.")],
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="How many to list.")] = 100,
+    after: Annotated[int, typer.Option(min=-1, help="List those after this number.")] = -1,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the episodes of a version with both of their names: number in the version, and stable id."""
+    place = find_place(project)
+    found: list[dict[str, Any]] = []
+    more: int | None = after
+    while more is not None and len(found) < limit:
+        args = {"dataset": dataset, "after": more, "limit": min(1000, limit - len(found))}
+        page = place.ask("ingest", "members", args)
+        found, more = [*found, *page["episodes"]], page["next"]
+    if as_json:
+        print_json({**page, "episodes": found})
+        return
+    out = console()
+    name = f"{escape(page['dataset'])}@v{page['number']}"
+    if page["registered"]:
+        out.print(f"{name} was registered where it lies; its episodes: forebay lineage {name}")
+        return
+    table = plain_table("name", "id", "frames", "state", "from", "task")
+    for one in found:
+        source = f"{escape(one['upload'])} episode {one['source_index']}"
+        tasks = escape("; ".join(one["tasks"]))
+        table.add_row(
+            escape(one["name"]), escape(one["episode"]), str(one["length"]), coloured(one["state"]), source, tasks
+        )
+    out.print(table)
+    if more is not None:
+        out.print(f"… {page['total'] - 1 - more} more: --after {more}")
+
+
 def _show_versions(versions: list[dict[str, Any]]) -> None:
     out = console()
     table = plain_table("version", "episodes", "frames", "size", "accepted", "plan", "manifest", "last checked")
@@ -139,7 +176,9 @@ def _show_bad(bad: list[dict[str, Any]]) -> None:
     for one in bad[:_SHOWN]:
         message = escape(one["message"] or "")
         rules = escape(", ".join(one["rules"]))
-        out.print(f"  episode {one['source_index']} {coloured(one['state'])} by {rules}: {message}")
+        name = f"episode {one['source_index']} of {escape(one['upload'])}"
+        by = f" by {rules}" if rules else ""
+        out.print(f"  {escape(one['episode'])} ({name}) {coloured(one['state'])}{by}: {message}")
     if len(bad) > _SHOWN:
         out.print(f"  … and {len(bad) - _SHOWN} more; --json prints all of them")
 

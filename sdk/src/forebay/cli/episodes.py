@@ -26,13 +26,13 @@ def _group() -> None:
 
 
 def withdraw(
-    episode: Annotated[str, typer.Argument(help="The episode's stable id.")],
+    episode: Annotated[str, typer.Argument(help="Its stable id (ep-…), or its number in a version: reach@v3/17.")],
     *,
     reason: Annotated[str, typer.Option(help="Why, for the record.")],
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let no new version hold an episode. Versions that do are marked, and jobs that wait for them hear of it.
+    """Exclude an episode from new versions. Versions that hold it are marked, and jobs that wait for them are told.
 
     Running jobs are flagged, not stopped. Models that it reached: forebay impact EPISODE.
     """
@@ -42,8 +42,9 @@ def withdraw(
         print_json(result)
         return
     out = console()
-    said = "withdrawn" if result["changed"] else f"was withdrawn before ({escape(result['reason'])})"
-    out.print(f"{escape(result['episode'])} of {escape(result['dataset'])} {said}")
+    name = f" ({escape(result['name'])})" if result["name"] else ""
+    done = "withdrawn" if result["changed"] else f"was withdrawn before by {escape(str(result['by']))}"
+    out.print(f"{escape(result['episode'])}{name} of {escape(result['dataset'])} {done}: {escape(result['reason'])}")
     versions = ", ".join(f"v{number}" for number in result["versions"]) or "no version"
     out.print(
         f"  held by {versions}; jobs waiting: {_names(result['waiting_jobs'])}; with a lease: {_names(result['leased_jobs'])}"

@@ -15,7 +15,10 @@ from forebay.cli.output import AsJson, Project, console, print_document, print_j
 from forebay.cli.place import find_place
 
 Id = Annotated[
-    str, typer.Argument(help="A model (reach-policy, reach-policy@production), job, checkpoint, dataset@v1 or episode.")
+    str,
+    typer.Argument(
+        help="A model (reach-policy, reach-policy@production), job, checkpoint, dataset@v1, or an episode (ep-… or dataset@v1/17)."
+    ),
 ]
 AsOf = Annotated[
     str | None, typer.Option("--as-of", help="As the log was: a sequence, a day (its end) or a time. UTC.")
@@ -141,6 +144,8 @@ def _label(node: Mapping[str, Any]) -> str:
     kind = str(node.get("kind", ""))
     colour = _COLOURS.get(kind, "white")
     parts = [f"[{colour}]{escape(str(node.get('title') or node.get('id')))}[/]"]
+    if node.get("name"):
+        parts.append(f"[dim]({escape(str(node['name']))})[/]")
     if node.get("placeholder"):
         parts.append("[red]no event has described it[/]")
     if node.get("contested"):

@@ -238,5 +238,6 @@ def _show(result: dict[str, Any]) -> None:
     for one in verdict["not_accepted"]:
         rules = ", ".join(one["rules"])
         out.print(
-            f"  episode {one['source_index']} {coloured(one['state'])} by {rules}: {escape(one['message'] or '')}"
+            f"  episode {one['source_index']} ({escape(one['episode'])}) {coloured(one['state'])} by {rules}:"
+            f" {escape(one['message'] or '')}"
         )

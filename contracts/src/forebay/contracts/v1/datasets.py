@@ -18,6 +18,11 @@ check what it sees without asking anybody. Of files that were registered in plac
 of objects on S3 it has `etag` instead of `sha256`."""
 
 
+EPISODE_LISTS = "records/episodes"
+"""Folder in the pool: the episode list of every version, `<sha256>.json`. Lists belong to the record and outlive the
+versions: nothing deletes them, because the log refers to them for ever."""
+
+
 class DatasetVersionCommitted(EventBody):
     """A version exists, was read back and compared bit by bit, and will not change."""
 

@@ -162,6 +162,18 @@ class EpisodeWithdrawn(EventBody):
     by: str
 
 
+class WaiverRevoked(EventBody):
+    """A waiver no longer holds: later verdicts are given without it. Verdicts that it led to stay."""
+
+    event: ClassVar[str] = "WaiverRevoked"
+    dataset: Name
+    number: int = Field(ge=1)
+    """Which waiver of the dataset, counted from 1 in the order of the log."""
+    rule: str
+    reason: str
+    by: str
+
+
 class RuleWaived(EventBody):
     """A person took responsibility for ignoring a rule on named episodes."""
 

@@ -30,6 +30,7 @@ def definition() -> Service:
             "move-tag": tagging.move_tag,
             "untag": tagging.untag,
             "waive": waiving.waive,
+            "revoke-waiver": waiving.revoke_waiver,
             "register": registering.register,
             "place": placing.place_version,
             **version_commands.COMMANDS,
@@ -42,6 +43,7 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
     """What does the long work."""
     # they import pyarrow, PyAV and Lance, which takes a second: `definition` and the CLI do without
     from forebay.ingest.adapters.arrow_memory import use_system_memory  # noqa: PLC0415
+    from forebay.ingest.adapters.episode_records import EpisodeRecords  # noqa: PLC0415
     from forebay.ingest.adapters.landing_folder import LandingFolders  # noqa: PLC0415
     from forebay.ingest.adapters.report_files import ReportFiles  # noqa: PLC0415
     from forebay.ingest.workers import leases  # noqa: PLC0415
@@ -53,17 +55,17 @@ def workers(settings: IngestSettings) -> dict[str, Worker]:
 
     use_system_memory()
     pool, registered = settings.pool_folder, settings.home.absolute() / "registered"
-    landings, reports = LandingFolders(pool), ReportFiles(pool)
+    landings, reports, records = LandingFolders(pool), ReportFiles(pool), EpisodeRecords(pool)
     return {
         VALIDATE: Validator(landings, reports, settings.policy_folder),
-        CONVERT: Converter(landings, pool / "datasets", settings.policy_folder),
-        registering.REGISTER: Registrar(reports, registered, settings.policy_folder),
-        DERIVE: DerivedWriter(landings, pool / "datasets"),
+        CONVERT: Converter(landings, pool / "datasets", records, settings.policy_folder),
+        registering.REGISTER: Registrar(reports, registered, settings.policy_folder, records),
+        DERIVE: DerivedWriter(landings, pool / "datasets", records),
         placing.PLACE: Placer(settings.home.absolute()),
         LEASE: leases.lease,
         RELEASE: leases.release,
         CHECK: leases.check,
-        REMOVE: leases.Remover(pool / "datasets", registered),
+        REMOVE: leases.Remover(pool / "datasets", registered, records),
     }
 
 

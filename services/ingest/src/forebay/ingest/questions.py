@@ -20,8 +20,9 @@ from forebay.ingest.domain.documents import (
 )
 from forebay.ingest.domain.membership import members
 from forebay.ingest.domain.registering import registration, to_json
+from forebay.ingest.domain.selecting import selected
 from forebay.ingest.domain.tagging import find_dataset, of_project
-from forebay.ingest.domain.version_commands import selected
+from forebay.ingest.domain.waiving import waivers
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
@@ -93,6 +94,25 @@ def checked(state: State, request: Request) -> dict[str, Any]:
         "whole": found.whole,
         "message": found.message,
         "at": _time(found.at),
+    }
+
+
+def version_members(state: State, request: Request) -> dict[str, Any]:
+    """`{dataset, after, limit}` -> the episodes of `name`, `name@v3` or `name@tag` by their numbers, from `after` on."""
+    found, version = selected(state, request)
+    limit, after = _limit(request), request.args.get("after", -1)
+    start = after + 1 if isinstance(after, int) else 0
+    there = members(state, version)
+    page = list(enumerate(there))[start : start + limit]
+    return {
+        "dataset": found.name,
+        "number": version.number,
+        "registered": version.access_plan == "A",
+        "episodes": [
+            {"index": index, "name": f"{found.name}@v{version.number}/{index}", **_episode(one)} for index, one in page
+        ],
+        "total": len(there),
+        "next": page[-1][0] if page and page[-1][0] + 1 < len(there) else None,
     }
 
 
@@ -253,6 +273,8 @@ QUESTIONS: Mapping[str, Question] = {
     "dataset": dataset,
     "upload": upload,
     "episodes": episodes,
+    "members": version_members,
+    "waivers": waivers,
     "checked": checked,
     "derivation": derivation,
     "registration": registration,

@@ -51,7 +51,7 @@ async def run() -> None:
     roots, store = settings.roots(), settings.models()
     workers: dict[str, Worker] = {VERIFY: CheckpointVerifier(roots), KEEP: ModelKeeper(roots, store)}
     workers[DELETE] = FileDeleter(roots)
-    service = definition(artefacts=FileArtefacts(roots, store))
+    service = definition(FileEpisodeLists(settings.episode_lists()), FileArtefacts(roots, store))
     modules = (CheckpointVerifier.__module__, ModelKeeper.__module__, FileDeleter.__module__)
     processes = ProcessServer(modules)
     await run_service(service, settings, workers, slots={VERIFY: VERIFIERS, KEEP: KEEPERS}, processes=processes)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from forebay.contracts.v1.datasets import EPISODE_LISTS
 from forebay.registry.workers.keep_model import ModelStore
 from forebay.runtime.settings import ServiceSettings
 
@@ -18,7 +19,7 @@ class RegistrySettings(ServiceSettings):
     A job's own folder and its imports under the home are always allowed, nothing else is."""
 
     pool: Path | None = None
-    """Folder of the data pool; default `<home>/pool`."""
+    """Folder of the data pool; default `<home>/pool`. The episode lists of versions are kept there."""
     pool_kind: Literal["juicefs", "folder"] = "folder"
     """What the pool is: a JuiceFS mount, or a plain folder."""
     model_store: Path | None = None
@@ -30,6 +31,10 @@ class RegistrySettings(ServiceSettings):
         folder = pool / "models" if self.model_store is None else self.model_store.absolute()
         mount = pool if self.pool_kind == "juicefs" and folder.is_relative_to(pool) else None
         return ModelStore(folder=folder, mount=mount, floor=self.disk_floor_bytes)
+
+    def episode_lists(self) -> Path:
+        """Where ingest keeps the episode lists of versions."""
+        return (self.pool or self.home / "pool").absolute() / EPISODE_LISTS
 
     def roots(self) -> tuple[str, ...]:
         own = str(self.home.absolute() / "jobs" / "{project}" / "{job}")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from forebay.contracts.v1.episodes import EpisodeContent, EpisodeUploaded, RowWindow, TimeWindow
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, printable
-from forebay.ingest.domain.documents import Content
 from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.domain.report import EpisodeReport
+from forebay.ingest.domain.verdict_values import Content
 
 _SECONDS = 1e-3
 """Windows closer than this are the same."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
+from forebay.ingest.domain.verdict_values import Content, Told
 from forebay.runtime.documents import Document
 
 
@@ -74,32 +75,6 @@ class Upload(Document, frozen=True, kw_only=True):
         return self.announced is not None and self.uploaded >= self.announced
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding of a verdict."""
-
-    rule: str
-    severity: str
-    message: str
-    episode: int | None = None
-    feature: str | None = None
-    file: str | None = None
-    frame: int | None = None
-    expected: str | None = None
-    found: str | None = None
-
-
-class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What one episode is made of, as its collector claims or as its files say."""
-
-    length: int
-    tasks: tuple[str, ...]
-    rows: tuple[str, int, int]
-    """File, first row, and the row after the last."""
-    videos: tuple[tuple[str, str, float, float], ...]
-    """Camera, file, and the seconds of its window."""
-    robot: str | None
-
-
 class Waiver(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that a person takes the responsibility for."""
 
@@ -109,10 +84,20 @@ class Waiver(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     by: str
     until: datetime | None = None
+    at: datetime | None = None
+    """When the log stored it."""
+    revoked: str | None = None
+    """Why it no longer holds."""
+    revoked_by: str | None = None
+    revoked_at: datetime | None = None
+
+    def holds(self, now: datetime) -> bool:
+        """Whether verdicts of this moment are given with it."""
+        return self.revoked is None and (self.until is None or now < self.until)
 
 
 class Waivers(Document, frozen=True, kw_only=True):
-    """Every waiver on a dataset, oldest first."""
+    """Every waiver on a dataset, oldest first; its number is its place, counted from 1."""
 
     kind: ClassVar[str] = "waivers"
 
@@ -127,7 +112,7 @@ class Waivers(Document, frozen=True, kw_only=True):
     def of(self, rule: str, episode: str, now: datetime | None = None) -> Waiver | None:
         """The newest waiver of a rule for an episode; with `now`, one that still holds."""
         for waiver in reversed(self.all):
-            valid = now is None or waiver.until is None or now < waiver.until
+            valid = now is None or waiver.holds(now)
             if waiver.rule == rule and valid and (not waiver.episodes or episode in waiver.episodes):
                 return waiver
         return None
@@ -159,6 +144,7 @@ class Episode(Document, frozen=True, kw_only=True):
     """Its verdict was good, whatever became of it since: versions of that time hold it."""
     withdrawn: str | None = None
     """Why it must not be used any more."""
+    withdrawn_by: str | None = None
     findings: tuple[Told, ...] = ()
     """While it is held: what its verdict found, to be judged again when a rule is waived."""
     freed: bool = False

@@ -21,7 +21,6 @@ from forebay.ingest.domain.documents import (
     ModelName,
     Pin,
     Recording,
-    Told,
     Upload,
     Version,
     place,
@@ -31,10 +30,11 @@ from forebay.ingest.domain.line import after_verdicts, take_turn
 from forebay.ingest.domain.membership import holds
 from forebay.ingest.domain.pinning import pin_waiting, put_pinned
 from forebay.ingest.domain.registering import fold_registration
-from forebay.ingest.domain.waiving import episode_returned, look_again, rule_waived
+from forebay.ingest.domain.verdict_values import Told
+from forebay.ingest.domain.waiving import episode_returned, look_again, rule_waived, waiver_revoked
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 7
+FOLD_VERSION = 8
 MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 
@@ -48,6 +48,7 @@ READS: frozenset[type[EventBody]] = frozenset(
         episodes.EpisodeRejected,
         episodes.EpisodeWithdrawn,
         episodes.RuleWaived,
+        episodes.WaiverRevoked,
         datasets.DatasetVersionCommitted,
         datasets.DatasetDerivationRequested,
         datasets.DatasetDerivationFailed,
@@ -90,6 +91,8 @@ def _of_waivers(fold: Fold, project: str, body: EventBody, now: datetime) -> Non
     match body:
         case episodes.RuleWaived():
             rule_waived(fold, project, body, now)
+        case episodes.WaiverRevoked():
+            waiver_revoked(fold, project, body, now)
         case (
             episodes.EpisodeAccepted(dataset=dataset)
             | episodes.EpisodeHeld(dataset=dataset)
@@ -274,7 +277,7 @@ def _episode_withdrawn(fold: Fold, project: str, body: episodes.EpisodeWithdrawn
     episode = fold.get(Episode, place(project, body.episode))
     if episode is None or episode.withdrawn is not None:
         return
-    fold.put(replace(episode, state="WITHDRAWN", withdrawn=body.reason))
+    fold.put(replace(episode, state="WITHDRAWN", withdrawn=body.reason, withdrawn_by=body.by))
     for version in fold.find(Version, "dataset_key", place(project, episode.dataset)):
         if holds(version, episode):
             fold.put(replace(version, withdrawn=(*version.withdrawn, episode.id)))

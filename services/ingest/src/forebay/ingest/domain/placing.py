@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.contracts.identifiers import stable_id
 from forebay.ingest.domain.place_uri import S3Place, parse_place
 from forebay.ingest.domain.resolve import unusable
-from forebay.ingest.domain.version_commands import selected
+from forebay.ingest.domain.selecting import selected
 from forebay.ingest.errors import PlaceUnknownError
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Outcome, Pending, Request, Work

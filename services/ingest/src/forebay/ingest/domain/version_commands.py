@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from forebay.contracts.errors import InvalidNameError
-from forebay.contracts.identifiers import parse_logical_name, stable_id, version_number
+from forebay.contracts.identifiers import split_episode_name, stable_id
 from forebay.contracts.v1.datasets import DatasetDerivationRequested, DatasetVersionRemoved
 from forebay.contracts.v1.episodes import EpisodeWithdrawn
 from forebay.ingest.domain.decide import CHECK
@@ -18,7 +17,8 @@ from forebay.ingest.domain.episode_filter import Condition, FilterError, parse_f
 from forebay.ingest.domain.fold_versions import CHECK_ID
 from forebay.ingest.domain.membership import holds, leave_out, members
 from forebay.ingest.domain.resolve import unusable
-from forebay.ingest.domain.tagging import find_dataset, find_version, reason_of
+from forebay.ingest.domain.selecting import find_episode, find_episodes, name_of, selected
+from forebay.ingest.domain.tagging import find_dataset, reason_of
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Command, Emit, Outcome, Pending, Request, Work
 from forebay.runtime.state import State
@@ -42,7 +42,7 @@ def derive(state: State, pending: Pending, request: Request) -> Outcome:  # noqa
             f"v{base.number} of {dataset.name} was registered where it lies, so its episodes cannot be left out one by one",
             "take them out at the source and register again, or upload the folder and derive from that version",
         )
-    dropped = _dropped(request, dataset, base, there)
+    dropped = _dropped(state, request, dataset, base, there)
     withdrawn = [episode for episode in there if episode.withdrawn is not None]
     rewrite, crf = _quality(request)
     gone = {episode.id for episode in (*dropped, *withdrawn)}
@@ -113,28 +113,6 @@ def compact(state: State, pending: Pending, request: Request) -> Outcome:  # noq
     return Outcome(result={**result, "derivation": id_}, actions=(emit,))
 
 
-def selected(state: State, request: Request) -> tuple[Dataset, Version]:
-    """The dataset and version that `name`, `name@v3` or `name@tag` stands for."""
-    text = str(request.args.get("dataset", ""))
-    name, _, selector = text.partition("@")
-    dataset = find_dataset(state, Request(**{**_fields(request), "args": {"dataset": name.removeprefix("dataset:")}}))
-    number = version_number(selector) if selector else None
-    if selector and number is None:
-        try:
-            parse_logical_name(f"dataset:{dataset.name}@{selector}", kind="dataset")
-        except InvalidNameError as error:
-            raise Refused("bad-request", f"{text!r}: {error}", "write for example pick-place@v3") from error
-        tag = state.get(Tag, f"{request.project}/{dataset.name}/{selector}")
-        if tag is None:
-            raise Refused("tag-unknown", f"dataset {dataset.name} has no tag {selector!r}", "forebay dataset show")
-        number = tag.number
-    return dataset, find_version(state, request, dataset, number or dataset.trunk or dataset.latest)
-
-
-def _fields(request: Request) -> dict[str, Any]:
-    return {"id": request.id, "project": request.project, "by": request.by, "now": request.now}
-
-
 def _needed_reason(request: Request) -> str:
     reason = reason_of(request)
     if not reason:
@@ -151,18 +129,18 @@ def _quality(request: Request) -> tuple[bool, int | None]:
     return rewrite, crf
 
 
-def _dropped(request: Request, dataset: Dataset, base: Version, there: list[Episode]) -> list[Episode]:
+def _dropped(state: State, request: Request, dataset: Dataset, base: Version, there: list[Episode]) -> list[Episode]:
     """Episodes that are named, and those that do not meet the condition."""
     by_id = {episode.id: episode for episode in there}
     found: dict[str, Episode] = {}
-    for named in request.args.get("exclude") or ():
-        text = str(named)
-        if text.isdigit():
-            if int(text) >= len(there):
-                _no_such_episode(text, dataset, base)
+    texts = [str(one) for one in request.args.get("exclude") or ()]
+    named = [text for text in texts if split_episode_name(text) is not None]
+    ids = {text: one.id for text, one in zip(named, find_episodes(state, request, named), strict=True)}
+    for text in texts:
+        if text.isdigit() and int(text) < len(there):
             episode = there[int(text)]
-        elif text in by_id:
-            episode = by_id[text]
+        elif (id_ := ids.get(text, text)) in by_id:
+            episode = by_id[id_]
         else:
             _no_such_episode(text, dataset, base)
         found[episode.id] = episode
@@ -214,16 +192,9 @@ def _in_words(request: Request) -> str:
 # withdrawal
 
 
-def withdraw(state: State, pending: Pending, request: Request) -> Outcome:  # noqa: ARG001 the runtime's signature
+def withdraw(state: State, pending: Pending, request: Request) -> Outcome:
     """`{episode, reason}` -> the episode is in no version from now on, and every version with it is marked."""
-    wanted = str(request.args.get("episode", ""))
-    episode = state.get(Episode, place(request.project, wanted))
-    if episode is None:
-        hint = (
-            "forebay dataset show lists versions; episodes.json in a version's folder lists its episodes. One of data that was"
-            " registered where it lies cannot be withdrawn by itself: take it out there and register again, or upload the folder"
-        )
-        raise Refused("episode-unknown", f"no episode {wanted!r} in project {request.project}", hint)
+    episode = find_episode(state, request, str(request.args.get("episode", "")))
     reason = _needed_reason(request)
     versions = state.find(Version, "dataset_key", place(request.project, episode.dataset))
     held = [version.number for version in versions if holds(version, episode) and version.removed is None]
@@ -236,15 +207,18 @@ def withdraw(state: State, pending: Pending, request: Request) -> Outcome:  # no
     result: dict[str, Any] = {
         "episode": episode.id,
         "dataset": episode.dataset,
+        "name": name_of(state, episode),
         "versions": held,
         "waiting_jobs": waiting,
         "leased_jobs": running,
     }
-    if episode.withdrawn is not None:
-        return Outcome(result={**result, "changed": False, "reason": episode.withdrawn})
+    before = [one for one in pending.of(EpisodeWithdrawn, request.project) if one.episode == episode.id]
+    if episode.withdrawn is not None or before:
+        why, by = (before[0].reason, before[0].by) if before else (episode.withdrawn, episode.withdrawn_by)
+        return Outcome(result={**result, "changed": False, "reason": why, "by": by})
     body = EpisodeWithdrawn(episode=episode.id, dataset=episode.dataset, reason=reason, by=request.by)
     emit = Emit(project=request.project, body=body, dedupe=(episode.id,))
-    return Outcome(result={**result, "changed": True, "reason": reason}, actions=(emit,))
+    return Outcome(result={**result, "changed": True, "reason": reason, "by": request.by}, actions=(emit,))
 
 
 # checks and clean-up

@@ -16,20 +16,14 @@ from msgspec.structs import replace
 
 from forebay.contracts.v1 import episodes
 from forebay.ingest.domain.claims import as_event
-from forebay.ingest.domain.documents import (
-    Episode,
-    Told,
-    Upload,
-    Version,
-    Waiver,
-    Waivers,
-    place,
-)
+from forebay.ingest.domain.documents import Dataset, Episode, Upload, Version, Waiver, Waivers, place
 from forebay.ingest.domain.line import after_verdicts, take_turn
 from forebay.ingest.domain.membership import leave_out
 from forebay.ingest.domain.policy import FIXED, unknown_rule
 from forebay.ingest.domain.rules import RULES
-from forebay.ingest.domain.tagging import find_dataset
+from forebay.ingest.domain.selecting import find_episodes
+from forebay.ingest.domain.tagging import find_dataset, reason_of
+from forebay.ingest.domain.verdict_values import Told
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Emit, Outcome, Pending, Request
 from forebay.runtime.state import Fold, State
@@ -55,7 +49,7 @@ def waive(state: State, pending: Pending, request: Request) -> Outcome:  # noqa:
         dataset=dataset.name, rule=rule, episodes=tuple(named), reason=reason.strip()[:500], by=request.by
     )
     waivers = state.get(Waivers, dataset.key) or Waivers(project=request.project, dataset=dataset.name)
-    after = replace(waivers, all=(*waivers.all, _waiver(body)))
+    after = replace(waivers, all=(*waivers.all, _waiver(body, request.now)))
     held = [episode for upload in _uploads(state, dataset.key) for episode in _held(state, upload)]
     hit = [e for e in held if rule in e.holds and (not named or e.id in named)]
     accepted = [e.id for e in hit if _freed(e, after, request.now)]
@@ -75,19 +69,93 @@ def _named(state: State, request: Request, dataset: str) -> list[str]:
     given: Any = request.args.get("episodes") or []
     if not isinstance(given, list) or len(given) > _MOST_EPISODES or not all(isinstance(id_, str) for id_ in given):
         raise Refused("bad-request", "the episodes are no list of ids", "forebay dataset show lists them")
-    for id_ in given:
-        episode = state.get(Episode, place(request.project, id_))
-        if episode is None or episode.dataset != dataset:
-            text = f"no episode {id_!r} in dataset {dataset}"
+    found = find_episodes(state, request, given)
+    for wanted, episode in zip(given, found, strict=True):
+        if episode.dataset != dataset:
+            text = f"the episode {wanted!r} is in dataset {episode.dataset}, not in {dataset}"
             raise Refused("episode-unknown", text, f"forebay dataset show {dataset} lists what is held")
-    return given
+    return [episode.id for episode in found]
+
+
+def revoke_waiver(state: State, pending: Pending, request: Request) -> Outcome:
+    """`{dataset, number, reason}` -> a waiver that holds no longer; what it let in stays, and is named."""
+    dataset, reason, number = find_dataset(state, request), reason_of(request), request.args.get("number")
+    if not reason:
+        raise Refused("bad-request", "no reason is given", "say why with --reason; it stays on record")
+    all_ = (state.get(Waivers, dataset.key) or Waivers(project=request.project, dataset=dataset.name)).all
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= len(all_):
+        has = f"it has 1 to {len(all_)}" if all_ else "it has none"
+        text = f"dataset {dataset.name} has no waiver {number!r}; {has}"
+        raise Refused("waiver-unknown", text, "forebay rules waivers --dataset " + dataset.name)
+    waiver = all_[number - 1]
+    before = [(waiver.revoked, waiver.revoked_by)] if waiver.revoked is not None else []
+    before += [(o.reason, o.by) for o in pending.of(episodes.WaiverRevoked, request.project) if _is(o, dataset, number)]
+    if before:
+        why, by = before[0]
+        text = f"waiver {number} of {dataset.name} was revoked by {by} ({why}) before; nothing was changed"
+        raise Refused("waiver-revoked", text, "forebay rules waivers --dataset " + dataset.name)
+    let_in = [
+        episode.id
+        for upload in _uploads(state, dataset.key)
+        for episode in state.find(Episode, "upload_key", upload.key)
+        if episode.state == "ACCEPTED"
+        and waiver.rule in episode.rules
+        and episode.id in (waiver.episodes or (episode.id,))
+    ]
+    body = episodes.WaiverRevoked(dataset=dataset.name, number=number, rule=waiver.rule, reason=reason, by=request.by)
+    result = {
+        "dataset": dataset.name,
+        "number": number,
+        "rule": waiver.rule,
+        "by": request.by,
+        "let_in": sorted(let_in),
+    }
+    return Outcome(result=result, actions=(Emit(project=request.project, body=body, dedupe=(dataset.name, number)),))
+
+
+def _is(body: episodes.WaiverRevoked, dataset: Dataset, number: int) -> bool:
+    return (body.dataset, body.number) == (dataset.name, number)
+
+
+def waivers(state: State, request: Request) -> dict[str, Any]:
+    """`{dataset}` -> every waiver on it, with whether it holds now."""
+    dataset = find_dataset(state, request)
+    found = state.get(Waivers, dataset.key)
+    return {
+        "dataset": dataset.name,
+        "waivers": [
+            {
+                "number": number,
+                "rule": one.rule,
+                "episodes": list(one.episodes),
+                "reason": one.reason,
+                "by": one.by,
+                "at": None if one.at is None else one.at.isoformat(),
+                "until": None if one.until is None else one.until.isoformat(),
+                "holds": one.holds(request.now),
+                "revoked": one.revoked,
+                "revoked_by": one.revoked_by,
+                "revoked_at": None if one.revoked_at is None else one.revoked_at.isoformat(),
+            }
+            for number, one in enumerate(() if found is None else found.all, start=1)
+        ],
+    }
+
+
+def waiver_revoked(fold: Fold, project: str, body: episodes.WaiverRevoked, now: datetime) -> None:
+    """Mark the waiver: no later verdict is given with it."""
+    found = fold.get(Waivers, place(project, body.dataset))
+    if found is None or not 1 <= body.number <= len(found.all) or found.all[body.number - 1].revoked is not None:
+        return
+    revoked = replace(found.all[body.number - 1], revoked=body.reason, revoked_by=body.by, revoked_at=now)
+    fold.put(replace(found, all=(*found.all[: body.number - 1], revoked, *found.all[body.number :])))
 
 
 def rule_waived(fold: Fold, project: str, body: episodes.RuleWaived, now: datetime) -> None:
     """Keep the waiver, and mark the held episodes that go on because of it."""
     key = place(project, body.dataset)
     waivers = fold.get(Waivers, key) or Waivers(project=project, dataset=body.dataset)
-    fold.put(replace(waivers, all=(*waivers.all, _waiver(body))))
+    fold.put(replace(waivers, all=(*waivers.all, _waiver(body, now))))
     for upload in _uploads(fold, key):
         reconsider(fold, upload, now)
 
@@ -173,8 +241,8 @@ def _take_turn_again(fold: Fold, upload: Upload) -> None:
     after_verdicts(fold, again)  # every verdict is there already
 
 
-def _waiver(body: episodes.RuleWaived) -> Waiver:
-    return Waiver(rule=body.rule, episodes=body.episodes, reason=body.reason, by=body.by, until=body.until)
+def _waiver(body: episodes.RuleWaived, at: datetime) -> Waiver:
+    return Waiver(rule=body.rule, episodes=body.episodes, reason=body.reason, by=body.by, until=body.until, at=at)
 
 
 def _uploads(state: State, dataset_key: str) -> list[Upload]:

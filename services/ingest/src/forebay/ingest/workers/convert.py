@@ -13,6 +13,7 @@ from pathlib import Path
 
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1.datasets import DatasetVersionCommitted
+from forebay.ingest.adapters.episode_records import EpisodeRecords
 from forebay.ingest.adapters.lance_version import CommittedVersion, commit_version
 from forebay.ingest.adapters.landing_folder import LandingFolders
 from forebay.ingest.adapters.version_check import find_damage
@@ -47,6 +48,7 @@ class Converter:
     landings: LandingFolders
     datasets: Path
     """`<pool>/datasets`"""
+    records: EpisodeRecords
     policies: Path
     """Folder of the projects' policies."""
 
@@ -73,6 +75,7 @@ class Converter:
             raise
         newest = await context.get(Upload, place(item.project, upload))
         uploads = tuple(dict.fromkeys([*(base.uploads if base is not None else ()), upload]))
+        listed = await context.in_thread(self.records.keep, made.episodes.uri)
         body = DatasetVersionCommitted(
             dataset=dataset,
             number=number,
@@ -80,7 +83,7 @@ class Converter:
             access_plan="C",
             format=made.format,
             tables=made.tables,
-            episodes=made.episodes,
+            episodes=listed or made.episodes,
             episode_count=len(plan.episodes),
             frame_count=plan.frames,
             bytes=made.bytes,

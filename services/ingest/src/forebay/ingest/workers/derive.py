@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forebay.contracts.v1.datasets import DatasetDerivationFailed, DatasetVersionCommitted
+from forebay.ingest.adapters.episode_records import EpisodeRecords
 from forebay.ingest.adapters.lance_version import CommittedVersion, commit_version, find_answer
 from forebay.ingest.adapters.landing_folder import LandingFolders
 from forebay.ingest.adapters.version_check import find_damage
@@ -38,6 +39,7 @@ class DerivedWriter:
     landings: LandingFolders
     datasets: Path
     """`<pool>/datasets`"""
+    records: EpisodeRecords
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         wish = await context.get(Derivation, place(item.project, item.key))
@@ -72,6 +74,7 @@ class DerivedWriter:
         earlier = await gather.earlier(base, wish.left_out)
         root = self.datasets / wish.project / wish.dataset / f"v{wish.version}"
         plan, made = await context.in_thread(self._commit, wish, earlier, root, tell)
+        listed = await context.in_thread(self.records.keep, made.episodes.uri)
         body = DatasetVersionCommitted(
             dataset=wish.dataset,
             number=wish.version or 0,
@@ -79,7 +82,7 @@ class DerivedWriter:
             access_plan="C",
             format=made.format,
             tables=made.tables,
-            episodes=made.episodes,
+            episodes=listed or made.episodes,
             episode_count=len(plan.episodes),
             frame_count=plan.frames,
             bytes=made.bytes,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.contracts.v1.datasets import DatasetVersionChecked
+from forebay.ingest.adapters.episode_records import EpisodeRecords
 from forebay.ingest.adapters.lease_tags import place_tags, take_tags
 from forebay.ingest.adapters.version_check import Damage, find_damage, local_path
 from forebay.ingest.domain.documents import Lease, Version, place, version_key
@@ -99,6 +100,7 @@ class Remover:
     datasets: Path
     registered: Path
     """Lists of files and links; the data that they lead to is its owner's."""
+    records: EpisodeRecords
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         key = version_key(item.project, str(item.payload["dataset"]), int(item.payload["number"]))
@@ -111,7 +113,11 @@ class Remover:
         listed = local_path(version.checksums_uri) if in_place else None
         there = listed.parent if listed is not None else local_path(version.root)
         if there == own:
-            await context.in_thread(_remove, own)
+            try:  # versions that are older than kept lists have theirs only beside their files
+                await context.in_thread(self.records.keep, version.episodes_uri)
+                await context.in_thread(_remove, own)
+            except OSError as error:
+                raise RetryLater(_WAIT_S, str(error)) from error
         return ()
 
 

@@ -8,12 +8,13 @@ registration: a person asked, and others of the dataset wait behind it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from forebay.contracts.v1.datasets import DatasetRegistrationFailed, DatasetVersionCommitted
 from forebay.contracts.v1.episodes import EpisodeAccepted, Finding
+from forebay.ingest.adapters.episode_records import EpisodeRecords
 from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.registered_place import RegisteredRoot, describe_files, write_root
 from forebay.ingest.adapters.report_files import ReportFiles
@@ -56,6 +57,7 @@ class Registrar:
     """`<home>/registered`"""
     policies: Path
     """Folder of the projects' policies."""
+    records: EpisodeRecords
 
     async def __call__(self, item: WorkItem, context: WorkContext) -> Iterable[Emit]:
         wish = await context.get(Registration, place(item.project, item.key))
@@ -67,7 +69,9 @@ class Registrar:
             answer = await context.in_process(self.look, wish, policy)
             if answer.made is not None:
                 tell_done(context, version=wish.version, episodes=len(answer.report.episodes))
-                return [*_verdicts(wish, answer.report), _committed(wish, answer, answer.made)]
+                kept = await context.in_thread(self.records.keep, answer.made.episodes.uri)
+                made = replace(answer.made, episodes=kept or answer.made.episodes)
+                return [*_verdicts(wish, answer.report), _committed(wish, answer, made)]
             failed = await context.in_thread(self._refusal, wish, answer.report)
         except StorageUnavailableError as error:
             raise RetryLater(_WAIT_S, str(error)) from error

@@ -23,7 +23,6 @@ from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.claims import as_event, compare
 from forebay.ingest.domain.collection_request import CollectionRequest, RequestError, parse_request
 from forebay.ingest.domain.documents import (
-    Content,
     Dataset,
     Episode,
     Recording,
@@ -39,6 +38,7 @@ from forebay.ingest.domain.info_file import INFO_FILE, parse_info, read_document
 from forebay.ingest.domain.policy import FIXED, Change, Policy
 from forebay.ingest.domain.report import EpisodeReport, Report, judge
 from forebay.ingest.domain.rules import RULES_VERSION
+from forebay.ingest.domain.verdict_values import Content
 from forebay.ingest.domain.version_plan import features_digest
 from forebay.ingest.errors import LandingRefusedError, PolicyRefusedError, StorageUnavailableError
 from forebay.ingest.inspection import Inspection, inspect
@@ -165,8 +165,7 @@ def with_waivers(policy: Policy, waivers: Waivers | None) -> Policy:
     now = datetime.now(UTC)
     changes = dict(policy.changes)
     for waiver in () if waivers is None else waivers.all:
-        valid = waiver.until is None or now < waiver.until
-        if valid and not waiver.episodes and waiver.rule not in FIXED:
+        if waiver.holds(now) and not waiver.episodes and waiver.rule not in FIXED:
             changes[waiver.rule] = Change(waive=True, reason=f"{waiver.reason} ({waiver.by})")
     return replace(policy, changes=changes)
 

@@ -6,6 +6,7 @@ is still a function of the log; a file that is gone or changed is never guessed 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import OrderedDict
 from pathlib import Path
@@ -35,9 +36,14 @@ _DECODER = msgspec.json.Decoder(_Table)
 
 
 class FileEpisodeLists:
-    """`EpisodeLists` over the file system, with at most `keep` episodes in memory."""
+    """`EpisodeLists` over the file system, with at most `keep` episodes in memory.
 
-    def __init__(self, *, keep: int = 500_000) -> None:
+    `records` is the folder of kept lists, named by their digests: they outlive the
+    versions, and are found there also when the pool has moved.
+    """
+
+    def __init__(self, records: Path | None = None, *, keep: int = 500_000) -> None:
+        self._records = records
         self._keep = keep
         self._held = 0
         self._lists: OrderedDict[str, EpisodeList] = OrderedDict()
@@ -47,13 +53,21 @@ class FileEpisodeLists:
         if known is not None:
             self._lists.move_to_end(ref.sha256)
             return known
-        found = _parse(ref, _bytes_of(ref))
+        found = _parse(ref, self._bytes_of(ref))
         self._lists[ref.sha256] = found
         self._held += _cost(found)
         while self._held > self._keep and len(self._lists) > 1:
             _, old = self._lists.popitem(last=False)
             self._held -= _cost(old)
         return found
+
+    def _bytes_of(self, ref: FileRef) -> bytes:
+        """The kept list; or the one beside the version's files, where versions are older than kept lists."""
+        if self._records is not None:
+            kept = self._records / f"{ref.sha256}.json"
+            with contextlib.suppress(ListUnavailableError):
+                return _bytes_of(ref.model_copy(update={"uri": str(kept)}))
+        return _bytes_of(ref)
 
 
 def _cost(found: EpisodeList) -> int:

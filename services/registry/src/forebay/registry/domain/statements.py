@@ -77,6 +77,7 @@ REPEATABLE = frozenset(
 
 NOT_LINEAGE: dict[str, str] = {
     "RuleWaived": "a rule's waiver is ingest's; the episodes it let in are named by the version",
+    "WaiverRevoked": "a rule's waiver is ingest's; the episodes it let in are named by the version",
     "DatasetDerivationRequested": "the version that answers it says what it was made of",
     "DatasetDerivationFailed": "no version came of it",
     "DatasetRegistrationFailed": "no version came of it",

@@ -13,7 +13,6 @@ from typing import Any
 from forebay.registry.domain.contradictions import Contradiction
 from forebay.registry.domain.graph import get
 from forebay.registry.domain.keeping import files_of, is_kept
-from forebay.registry.domain.names import resolve
 from forebay.registry.domain.nodes import (
     CONTRADICTION,
     DATASET,
@@ -35,7 +34,7 @@ from forebay.registry.ports import Artefacts, EpisodeLists
 from forebay.registry.questions.as_of import as_of
 from forebay.registry.questions.contradictions import ANCESTORS, SCAN, above, of_node, skews, to_json
 from forebay.registry.questions.request_args import flag, number, optional_text
-from forebay.registry.questions.version_episodes import Window, episodes_of, inside, windows_of
+from forebay.registry.questions.version_episodes import Window, episodes_of, inside, resolve_any, windows_of
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.records import ParkedMessage
 from forebay.runtime.state import State
@@ -85,7 +84,9 @@ def audit(lists: EpisodeLists, artefacts: Artefacts) -> Question:
         work = _Audit(state, request.project, lists, artefacts, contents=contents)
         work.may_read = _READ_WHEN_ASKED if contents else _READ
         wanted = optional_text(request, "id")
-        found = _page(work, request) if wanted is None else _one(work, resolve(state, request.project, wanted))
+        found = (
+            _page(work, request) if wanted is None else _one(work, resolve_any(state, request.project, wanted, lists))
+        )
         codes: dict[str, int] = {}
         listed = to_json(work.findings)
         for one in listed:

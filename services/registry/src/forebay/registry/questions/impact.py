@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forebay.registry.domain.graph import children, children_of, fetch, get
-from forebay.registry.domain.names import CHANNELS, resolve
+from forebay.registry.domain.names import CHANNELS
 from forebay.registry.domain.nodes import (
     CHECKPOINT,
     CONTRADICTION,
@@ -29,7 +29,7 @@ from forebay.registry.domain.view import first_fact, node_json, parents_of, stat
 from forebay.registry.ports import EpisodeLists
 from forebay.registry.questions.as_of import as_of
 from forebay.registry.questions.request_args import number, text
-from forebay.registry.questions.version_episodes import episodes_of, inside, windows_of
+from forebay.registry.questions.version_episodes import episode_name, episodes_of, inside, resolve_any, windows_of
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
 
@@ -77,7 +77,7 @@ def impact(lists: EpisodeLists) -> Question:
 
     def answer(state: State, request: Request) -> dict[str, Any]:
         state, moment = as_of(state, request)
-        node_id = resolve(state, request.project, text(request, "id"))
+        node_id = resolve_any(state, request.project, text(request, "id"), lists)
         walk = _Walk(state, request.project, lists, number(request, "nodes", NODES, least=1, most=20_000))
         listed = number(request, "listed", LISTED, most=2000)
         node = get(state, request.project, node_id)
@@ -239,7 +239,8 @@ def _versions_with(walk: _Walk, episode: str) -> list[_Child]:
             found[version] = {"possible": True}
         elif local in listed.episodes.indices:
             walk.index[version] = listed.episodes.indices[local]
-            found[version] = {"index": walk.index[version]}
+            index = listed.episodes.indices[local]
+            found[version] = {"index": index, "name": episode_name(version, index)}
         else:
             continue
         waiting += children(walk.state, walk.project, version, DATASET)

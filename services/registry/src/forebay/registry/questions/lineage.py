@@ -11,14 +11,20 @@ from typing import Any
 
 from forebay.registry.domain.contradictions import within
 from forebay.registry.domain.graph import get
-from forebay.registry.domain.names import resolve
 from forebay.registry.domain.nodes import CHECKPOINT, DATASET, EPISODE, JOB, Arrival, Node
 from forebay.registry.domain.relations import DERIVED_FROM, HOLDS, READS, STARTS_FROM
 from forebay.registry.domain.view import first_fact, node_json, parents_of, shown
 from forebay.registry.ports import EpisodeLists
 from forebay.registry.questions.as_of import as_of
 from forebay.registry.questions.request_args import flag, number, optional_text, text
-from forebay.registry.questions.version_episodes import Window, episodes_of, inside, windows_of
+from forebay.registry.questions.version_episodes import (
+    Window,
+    episode_name,
+    episodes_of,
+    inside,
+    resolve_any,
+    windows_of,
+)
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
 
@@ -54,7 +60,7 @@ def lineage(lists: EpisodeLists) -> Question:
 
     def answer(state: State, request: Request) -> dict[str, Any]:
         state, moment = as_of(state, request)
-        node_id = resolve(state, request.project, text(request, "id"))
+        node_id = resolve_any(state, request.project, text(request, "id"), lists)
         walk = _Walk(
             state=state,
             project=request.project,
@@ -165,7 +171,15 @@ def _add_episodes(walk: _Walk, node: Node, found: dict[str, Any], windows: list[
         about = get(walk.state, walk.project, node_id)
         if about is None:
             walk.lack(node_id, "no event has described it")
-        found["parents"].append({**node_json(node_id, about), "index": index, "via": via, "parents": []})
+        found["parents"].append(
+            {
+                **node_json(node_id, about),
+                "index": index,
+                "name": episode_name(node.id, index),
+                "via": via,
+                "parents": [],
+            }
+        )
     more = start + len(page) < len(read)
     found["episodes"] = {
         "total": len(listed.episodes.indices),

@@ -48,7 +48,7 @@ def ray(deployment: str, **more: Any) -> Json:
             Cause.CRASH,
             Reason.PROCESS_FAILED,
         ),
-        (made("PyTorchJob", spec={"runPolicy": {"suspend": True}}), Cause.OTHER, Reason.SUSPENDED),
+        (made("PyTorchJob", spec={"runPolicy": {"suspend": True}}), Cause.OTHER, Reason.NOT_MANAGED),
         (
             made("Deployment", conditions=[said("Available", "False", "MinimumReplicasUnavailable"), said("ReplicaFailure", "True", "FailedCreate", 'pods "x" is forbidden: exceeded quota: q')]),
             Cause.QUOTA,

@@ -127,7 +127,7 @@ def test_queues_that_are_missing_stopped_or_not_used() -> None:
     assert [one.reason for one in (missing, stopped, unmanaged, forgotten)] == [
         Reason.QUEUE_UNKNOWN,
         Reason.QUEUE_STOPPED,
-        Reason.SUSPENDED,
+        Reason.NOT_MANAGED,
         Reason.NOT_MANAGED,
     ]
     assert "label" in unmanaged.sentence

@@ -30,7 +30,7 @@ _BY_CLOUD = frozenset({Reason.CLOUD_QUOTA, Reason.CLOUD_CAPACITY})
 
 def with_it(facts: Facts, pod: Object, seen: Seen) -> Seen:
     """The finding with the autoscaler's last word."""
-    words = [event for event in facts.about(pod) if event.reason in _WORDS]
+    words = [event for event in facts.about(pod) if event.reason in _WORDS or _of_pools(event)]
     last = words[-1] if words else None
     refused = _last_refusal(facts, pod)
     if refused is not None and (last is None or last.reason not in _PROMISES or _after(refused, last)):
@@ -38,7 +38,7 @@ def with_it(facts: Facts, pod: Object, seen: Seen) -> Seen:
     if last is None:
         return _with_nomination(pod, seen)
     evidence = (*seen.evidence, *read_event(last).evidence)
-    if last.reason == "NotTriggerScaleUp":
+    if last.reason not in _PROMISES:
         changed = seen.but(sentence=f"{seen.finding.sentence}; the autoscaler adds no node: {last.message}")
         return Seen(finding=changed.finding, since=seen.since, evidence=evidence)
     changed = seen.but(
@@ -48,6 +48,11 @@ def with_it(facts: Facts, pod: Object, seen: Seen) -> Seen:
         fits="unknown",
     )
     return Seen(finding=changed.finding, since=seen.since, evidence=evidence)
+
+
+def _of_pools(event: Said) -> bool:
+    """Karpenter tells what keeps its node pools from adding a node in an event that has the scheduler's name."""
+    return event.reason == "FailedScheduling" and read_event(event).finding.rule.startswith("node-pools@")
 
 
 def _with_nomination(pod: Object, seen: Seen) -> Seen:
@@ -60,7 +65,7 @@ def _with_nomination(pod: Object, seen: Seen) -> Seen:
 
 
 def _with_refusal(seen: Seen, refused: Seen, last: Said | None) -> Seen:
-    also = f"; {last.message}" if last is not None and last.reason == "NotTriggerScaleUp" else ""
+    also = f"; {last.message}" if last is not None and last.reason not in _PROMISES else ""
     by_quota = refused.finding.cause is Cause.QUOTA
     changed = seen.but(
         sentence=f"{seen.finding.sentence}; {refused.finding.sentence}{also}",

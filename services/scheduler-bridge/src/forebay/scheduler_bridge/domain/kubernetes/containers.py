@@ -117,14 +117,26 @@ def trainer_name(pod: Object) -> str:
     return next((name for name in (*with_devices, default, *names) if name in names), "")
 
 
+def the_trainer(all_of_it: tuple[Container, ...]) -> Container | None:
+    """The container that trains."""
+    return next((one for one in all_of_it if one.trains), None)
+
+
+def the_unready(all_of_it: tuple[Container, ...]) -> Container | None:
+    """The one that runs and is not ready, or the only one; None when several may be meant."""
+    unready = [one for one in all_of_it if one.runs and not (one.init or part(one.status, "ready"))]
+    found = unready or list(all_of_it)
+    return found[0] if len(found) == 1 else None
+
+
 def look_at(pod: Object, injected: frozenset[str] = frozenset()) -> Iterator[Seen]:
     """Everything that the containers say. `injected`: those that a webhook put into the pod."""
     all_of_it = containers_of(pod, injected)
-    trainer = next((one for one in all_of_it if one.trains), None)
+    trainer = the_trainer(all_of_it)
     yield from _kept_open(pod, all_of_it, trainer)
     for one in all_of_it:
         for seen in _about(pod, one):
-            yield _beside(seen, one, trainer)
+            yield beside(seen, one, trainer)
 
 
 def _about(pod: Object, one: Container) -> Iterator[Seen]:
@@ -213,7 +225,7 @@ def _of_its_limit(seen: Seen, one: Container) -> Seen:
     )
 
 
-def _beside(seen: Seen, one: Container, trainer: Container | None) -> Seen:
+def beside(seen: Seen, one: Container, trainer: Container | None) -> Seen:
     """What became of the training when it was another container that fell."""
     if trainer is None or one.trains or seen.finding.reason in {Reason.STARTING, Reason.PREFLIGHT_RUNNING}:
         return seen
@@ -223,7 +235,7 @@ def _beside(seen: Seen, one: Container, trainer: Container | None) -> Seen:
             reason=Reason.HELPER_FAILED if seen.finding.layer is Layer.PROCESS else seen.finding.reason,
         )
     ended = part(trainer.status, "state", "terminated")
-    if ended is None and one.init and trainer.ended is None:
+    if ended is None and (one.init or one.sidecar) and trainer.ended is None:
         return seen.but(sentence=f"{seen.finding.sentence}; container {trainer.name} has not started")
     if ended is None:
         return seen

@@ -79,11 +79,12 @@ def _mounts(facts: Facts, pod: Object, at: datetime, then: str) -> Iterator[Seen
                 if why.finding.cause is Cause.OOM and limit:
                     told = f"it used more memory than its limit of {limit} (OOMKilled)"
                 back = part(status, "state", "running") is not None
-                again = " and was started again; a mount that was open does not come back by itself" if back else ""
+                again = " and was started again" if back else ""
+                lost = "; a mount that was open does not come back by itself" if back else ""
                 yield Seen(
                     finding=finding(
                         Cause.VOLUME_MOUNT,
-                        f"{about}, which serves the claim {claim}, ended {_seconds(when, at)} {then}{again}: {told}",
+                        f"{about}, which serves the claim {claim}, ended{again} {_seconds(when, at)} {then}: {told}{lost}",
                         f"{RULE}/{why.finding.rule}",
                         reason=Reason.MOUNT_LOST,
                         layer=Layer.VOLUME,

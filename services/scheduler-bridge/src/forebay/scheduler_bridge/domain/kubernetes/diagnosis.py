@@ -77,6 +77,11 @@ def _place(subject: Subject) -> int:
     return min((places[id(one)] for one in mine if id(one) in places), default=len(places))
 
 
+def _in_namespace(action: str, namespace: str) -> str:
+    """The namespace by its name, where it is known."""
+    return action.replace("the job's namespace", f"the namespace {namespace}") if namespace else action
+
+
 def judge(subject: Subject, now: datetime) -> Diagnosis:
     """All rules are asked; of their answers the most decisive stands, never the most recent."""
     answers: list[Seen] = []
@@ -90,7 +95,7 @@ def judge(subject: Subject, now: datetime) -> Diagnosis:
         reason=found.reason,
         layer=found.layer,
         sentence=mask(found.sentence),
-        next_action=mask(found.next_action),
+        next_action=mask(_in_namespace(found.next_action, subject.namespace)),
         rule=found.rule,
         since=best.since or now,
         need=mask(found.need) if found.need else None,

@@ -55,6 +55,19 @@ def in_use(facts: Facts, pod: Object, claim: str) -> str:
     return f"; pod {names} uses it" if names else ""
 
 
+def _attached(facts: Facts, pod: Object, volume: str) -> str:
+    """The other nodes to which a volume is attached, as the end of a sentence."""
+    here = text_at(pod, "spec", "nodeName")
+    nodes = facts.all("Node")
+    told = []
+    for one in facts.all("VolumeAttachment"):
+        name = text_at(one, "spec", "nodeName")
+        if volume and text_at(one, "spec", "source", "persistentVolumeName") == volume and name not in {"", here}:
+            gone = bool(nodes) and not facts.of_one_job and facts.find("Node", "", name) is None
+            told.append(f"{name}, which is not among the nodes any more" if gone else name)
+    return f"; it is attached to {'; '.join(told)}" if told else ""
+
+
 def mount_pods(facts: Facts, pod: Object) -> Iterator[tuple[str, Object]]:
     """(claim, mount pod) for every volume of the pod that another pod serves on the same node."""
     candidates = [one for one in facts.all("Pod") if is_mount_pod(one)]
@@ -191,7 +204,9 @@ def claim_of(facts: Facts, pod: Object, seen: Seen) -> Seen:
     for volume, name, claim in claims(facts, pod):
         backing = text_at(claim, "spec", "volumeName") if claim else ""
         if (backing and f'"{backing}"' in text) or f"[{volume}]" in text:
-            used = in_use(facts, pod, name) if seen.finding.reason is Reason.VOLUME_IN_USE else ""
+            used = ""
+            if seen.finding.reason is Reason.VOLUME_IN_USE:
+                used = in_use(facts, pod, name) + _attached(facts, pod, backing)
             return seen.but(
                 need=seen.finding.need or f"claim {name}", sentence=f"{seen.finding.sentence} (claim {name}){used}"
             )

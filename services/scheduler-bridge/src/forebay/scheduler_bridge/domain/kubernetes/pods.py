@@ -189,12 +189,12 @@ def _of_container(pod: Object, event: Said, seen: Seen) -> Seen:
     told = re.match(r"container (\S+) failed", event.message, re.IGNORECASE)
     name = field.group(1) if field else told.group(1) if told else ""
     here = containers.containers_of(pod)
-    one = next((one for one in here if one.name == name), None) or (here[0] if len(here) == 1 else None)
+    one = next((one for one in here if one.name == name), None) or containers.the_unready(here)
     if one is None:
         return seen
     times = f"; it was started again {one.restarts} times" if one.restarts > 1 else ""
-    said = seen.finding.sentence.replace("of the container fails", f"of container {one.name} fails")
-    return seen.but(sentence=f"{said}{times}")
+    said = seen.finding.sentence.replace("of the container fails", f"of {one.label} fails")
+    return containers.beside(seen.but(sentence=f"{said}{times}"), one, containers.the_trainer(here))
 
 
 def _unscheduled(pod: Object) -> Object | None:

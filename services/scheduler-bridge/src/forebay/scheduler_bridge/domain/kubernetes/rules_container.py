@@ -55,7 +55,7 @@ IMAGE_RULES: tuple[MessageRule, ...] = (
     pattern(
         "image-auth",
         Cause.IMAGE,
-        "the registry refuses the credentials for {image|the image}, or it does not exist",
+        "the registry does not give out {image|the image}: it refuses the credentials, or the image does not exist",
         r"(?:unauthorized|authentication required|pull access denied|access (?:to the resource )?(?:is )?denied|\b401\b|\b403\b|forbidden"
         r"|no basic auth credentials|may require (?:'docker login'|authorization)|insufficient_scope|authorization failed|denied: )",
         tokens="ImagePullBackOff ErrImagePull Failed BackOff FailedToRetrieveImagePullSecret RegistryUnavailable Pulling FailedPullImage",

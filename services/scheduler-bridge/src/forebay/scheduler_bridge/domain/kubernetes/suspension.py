@@ -23,6 +23,7 @@ from forebay.scheduler_bridge.domain.kubernetes.vocabulary import LATER, Cause, 
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _UNMANAGED = timedelta(minutes=2)
+_AT_ONCE = timedelta(seconds=10)
 _FIELD = {"PyTorchJob": "spec.runPolicy.suspend", "MPIJob": "spec.runPolicy.suspend", "TFJob": "spec.runPolicy.suspend"}
 
 
@@ -40,7 +41,7 @@ def look_at(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
     queue = labels_of(root).get(QUEUE_LABEL) or text_at(root, "metadata", "annotations", QUEUE_LABEL)
     stated = condition(root, "Suspended") if is_true(root, "Suspended") else None
     since = moment(text_at(stated, "lastTransitionTime")) if stated else made
-    told = _in_queue(root, str(queue), made, now, rule) if queue else _by_hand(root, since, rule)
+    told = _in_queue(root, str(queue), made, now, rule) if queue else _without_queue(root, made, since, rule)
     evidence = read_condition(stated, kind_of(root), where="jobCondition").evidence if stated else ()
     yield Seen(finding=told, since=made if queue else since, evidence=evidence)
 
@@ -77,9 +78,19 @@ def _in_queue(root: Object, queue: str, made: datetime | None, now: datetime, ru
     )
 
 
-def _by_hand(root: Object, since: datetime | None, rule: str) -> Finding:
-    """Without a queue only a person, or a tool of theirs, suspends a job."""
+def _without_queue(root: Object, made: datetime | None, since: datetime | None, rule: str) -> Finding:
+    """Without a queue only a person, or a tool of theirs, suspends a job; one that was made so was perhaps meant for a queue."""
     field = _FIELD.get(kind_of(root), "spec.suspend")
+    if made is not None and since is not None and since - made < _AT_ONCE:
+        return finding(
+            Cause.OTHER,
+            f"{kind_of(root)} {name_of(root)} was made suspended ({field} is true) and has no label {QUEUE_LABEL}: no queue will ever start it, only somebody who sets {field} to false",
+            rule,
+            reason=Reason.NOT_MANAGED,
+            layer=Layer.JOB_OBJECT,
+            next_action=f"add the label {QUEUE_LABEL} if a queue shall start it, or set {field} to false",
+            weight=27,
+        )
     ran = text_at(root, "status", "startTime") or is_true(root, "Running")
     at = f" since {since:%H:%M:%S}" if since is not None else ""
     return finding(

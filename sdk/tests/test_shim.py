@@ -135,6 +135,21 @@ class TestResume:
         out, _ = start(shell, run_dir, [sys.executable, "-c", show, "a"]).communicate(timeout=WITHIN_S)
         assert json.loads(out) == ["500", "a"]
 
+    def test_lerobot_keeps_where_this_run_writes_and_reads(self, shell: str, run_dir: Path) -> None:
+        """The saved configuration names the folders of the run that saved it: this run's own are said again."""
+        self.decide(run_dir)
+        words = [
+            "lerobot-train",
+            "--steps=9",
+            "--output_dir=/o ut",
+            "--policy.path=x",
+            "--dataset.root",
+            "/da ta",
+            "--x",
+        ]
+        kept = ["--output_dir=/o ut", "--dataset.root", "/da ta"]
+        assert printed(shell, run_dir, words, FOREBAY_LEROBOT_WORDS="4") == ["lerobot-train", *kept, *self.WORDS]
+
     def test_lerobot_gets_its_two_options_and_nothing_else(self, shell: str, run_dir: Path) -> None:
         """`--policy.path` would shadow what the checkpoint says; a launcher's own words stay."""
         self.decide(run_dir)

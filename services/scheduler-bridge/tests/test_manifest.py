@@ -172,6 +172,17 @@ def test_outputs_and_checkpoints_are_folders_of_this_job_apart_from_the_data() -
     assert claims[mounts["/forebay/output"]["name"]] == {"claimName": "train-output"}
 
 
+def test_what_is_continued_is_mounted_to_read_only() -> None:
+    """The earlier job's outputs and checkpoints, where a resume point can name them; the own ones stay its own."""
+    item = objects("one_pod", restart={"start_from": "pick-1"})[-1]
+    pod = item["spec"]["template"]["spec"]
+    for container in (pod["initContainers"][0], pod["containers"][0]):
+        found = {one["mountPath"]: one for one in container["volumeMounts"] if "continued" in one["mountPath"]}
+        assert set(found) == {"/forebay/continued/output", "/forebay/continued/checkpoints"}
+        assert all(one["readOnly"] and "/pick-1/" in one["subPath"] for one in found.values())
+    assert "continued" not in str(objects("one_pod", restart={"start_from": "ck-1"})), "a single checkpoint is no job"
+
+
 def test_a_gang_finds_its_master() -> None:
     """Index 0's host name under the headless Service, and the rank from the completion index."""
     job, service = objects("gang")

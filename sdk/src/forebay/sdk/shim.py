@@ -14,13 +14,26 @@ START = r"""#!/bin/sh
 run=${FOREBAY_RUN_DIR:-/forebay/run}
 if [ -r "$run/resume.env" ]; then . "$run/resume.env"; fi
 
-# lerobot-train resumes with these two options and nothing else.
+# lerobot-train resumes with these two options. Its saved configuration names the output folder and the data of the run
+# that saved it, so those two are said again: they may be elsewhere now.
 if [ -n "${FOREBAY_LEROBOT_WORDS:-}" ] && [ -n "${FOREBAY_RESUME_FROM:-}" ]; then
   total=$#
   count=0
+  value=
   for word do
     count=$((count + 1))
-    if [ "$count" -le "$FOREBAY_LEROBOT_WORDS" ]; then set -- "$@" "$word"; fi
+    if [ "$count" -le "$FOREBAY_LEROBOT_WORDS" ] || [ -n "$value" ]; then
+      value=
+      set -- "$@" "$word"
+      continue
+    fi
+    case $word in
+      --output_dir=* | --dataset.root=*) set -- "$@" "$word" ;;
+      --output_dir | --dataset.root)
+        value=1
+        set -- "$@" "$word"
+        ;;
+    esac
   done
   shift "$total"
   set -- "$@" "--config_path=$FOREBAY_RESUME_FROM/pretrained_model/train_config.json" --resume=true

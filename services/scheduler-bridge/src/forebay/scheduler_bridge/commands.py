@@ -75,11 +75,11 @@ class Commands:
         job = job_named(state, request.project, text_argument(request, "job"))
         if not has_ended(job, Decided(pending)) or (job.terminal is not None and job.terminal.state == "SUCCEEDED"):
             raise _not_to_be_retried(job)
-        spec = continued(job)
+        spec = continued(state, job)
         earlier = _earlier(state, pending, request.project, job.name)
         run = earlier.run + 1 if earlier else job.run + 1
         if earlier is not None and earlier.lives:
-            if earlier.continues == job.id:
+            if earlier.continues == spec.restart.start_from:
                 return Outcome(result={"job": earlier.job, "run": earlier.run, "adopted": True, "warnings": []})
             raise Refused(
                 "conflict",
@@ -103,7 +103,7 @@ class Commands:
             "job": job_id,
             "run": run,
             "adopted": False,
-            "continues": job.id,
+            "continues": spec.restart.start_from,
             "starts": _how_it_starts(legacy_of(state, job)),
             "warnings": list(review.warnings),
         }

@@ -31,6 +31,12 @@ class Legacy:
         return f"{self.count} checkpoint{plural}, the furthest at step {self.step}" if self.count else "no checkpoint"
 
 
+def job_continued(spec: JobSpec) -> str | None:
+    """The job that a request continues; None: it continues none, or a single checkpoint."""
+    start = spec.restart.start_from
+    return None if start is None or start.startswith(CHECKPOINT_ID) else start
+
+
 def jobs_continued(state: State, job: Job) -> Iterator[Job]:
     """The job, the one that it continues, and so on."""
     seen: set[str] = set()
@@ -38,7 +44,7 @@ def jobs_continued(state: State, job: Job) -> Iterator[Job]:
     while one is not None and one.id not in seen:
         seen.add(one.id)
         yield one
-        earlier = one.request.restart.start_from
+        earlier = job_continued(one.request)
         one = state.get(Job, place(job.project, earlier)) if earlier else None
 
 
@@ -48,8 +54,9 @@ def legacy_of(state: State, job: Job) -> Legacy:
     return Legacy(count=len(steps), step=max(steps, default=None), job=job.id)
 
 
-def continued(job: Job) -> JobSpec:
-    """The same request once more, from the job's checkpoints, with the versions that it was pinned to."""
+def continued(state: State, job: Job) -> JobSpec:
+    """The same request once more, from the newest run's checkpoints that has any, with the versions that it was pinned to."""
+    start = next((one.id for one in jobs_continued(state, job) if one.saved_steps), job.id)
     pins = {str(parse_logical_name(item.logical, kind=item.kind)): item.number for item in job.lease.inputs}
     spec = job.request
 
@@ -58,7 +65,7 @@ def continued(job: Job) -> JobSpec:
 
     return spec.model_copy(
         update={
-            "restart": spec.restart.model_copy(update={"start_from": job.id}),
+            "restart": spec.restart.model_copy(update={"start_from": start}),
             "datasets": tuple(
                 item.model_copy(update={"version": version("dataset", item.name, item.version)})
                 for item in spec.datasets

@@ -16,6 +16,7 @@ from forebay.contracts.v1.datasets import PinnedInput
 from forebay.contracts.v1.jobs import JobSpec
 from forebay.contracts.v1.models import Compatibility
 from forebay.scheduler_bridge.domain import pod_layout as layout
+from forebay.scheduler_bridge.domain.continuing import job_continued
 from forebay.scheduler_bridge.domain.lerobot import lerobot_run
 from forebay.scheduler_bridge.domain.mount_rules import place_mounts
 from forebay.scheduler_bridge.domain.pod_overlay import HOST_FIELDS, POD_FIELDS
@@ -123,7 +124,7 @@ def _told_to_agent(submission: Submission, pins: Sequence[PinnedInput], site: Si
         "free_bytes": site.project.preflight.free_bytes,
         "skip": list(site.project.preflight.skip),
         "data_kinds": list(site.project.data.kinds) if site.project.data else [],
-        "uris": service_uris(site.project, submission.job),
+        "uris": service_uris(site.project, submission.job, job_continued(spec)),
         "output_dir": run.output_dir if run else None,
     }
 
@@ -197,6 +198,7 @@ def _template(submission: Submission, pins: Sequence[PinnedInput], site: Site) -
         project=site.project,
         shm_bytes=spec.resources.shm_bytes,
         mounts=place_mounts(spec.mounts or "", user=submission.user, project=site.project).mounts,
+        continues=job_continued(spec),
     )
     attended = _attended(submission, site)
     pod: Json = {

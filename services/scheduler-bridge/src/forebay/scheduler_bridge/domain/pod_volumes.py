@@ -11,6 +11,7 @@ from forebay.scheduler_bridge.domain.mount_rules import PlacedMount
 from forebay.scheduler_bridge.domain.mounts import CLAIMS, SHM, Mount, MountType
 from forebay.scheduler_bridge.domain.pod_layout import (
     CHECKPOINT_DIR,
+    CONTINUED_DIR,
     DATA_DIR,
     MODEL_DIR,
     OUTPUT_DIR,
@@ -50,14 +51,23 @@ class Storage:
 
 
 def storage_of(
-    inputs: Sequence[Input], *, job: str, project: ProjectFile, shm_bytes: int | None, mounts: Iterable[PlacedMount]
+    inputs: Sequence[Input],
+    *,
+    job: str,
+    project: ProjectFile,
+    shm_bytes: int | None,
+    mounts: Iterable[PlacedMount],
+    continues: str | None = None,
 ) -> Storage:
-    """All of it. The data's sub-path follows from the pod's annotations, which are written when the gate opens."""
+    """All of it. The data's sub-path follows from the pod's annotations, which are written when the gate opens.
+
+    `continues`: the earlier job whose saves are mounted, too, to read only.
+    """
     volumes: list[Json] = []
     data = [_data_mount(index, item) for index, item in enumerate(inputs)]
     if inputs and project.data is not None:
         volumes.append(_claim(DATA_VOLUME, project.data.pvc, read_only=True))
-    kept, kept_mounts = _kept(job, project)
+    kept, kept_mounts = _kept(job, project, continues)
     volumes += kept
     shm = [_memory("forebay-shm", show_bytes_quantity(shm_bytes))] if shm_bytes else []
     shm_mounts = [{"name": "forebay-shm", "mountPath": SHM}] if shm_bytes else []
@@ -85,7 +95,7 @@ def _pin(index: int, item: Input) -> Json:
     return {"name": pin_variable(index), "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _kept(job: str, project: ProjectFile) -> tuple[list[Json], list[Json]]:
+def _kept(job: str, project: ProjectFile, continues: str | None) -> tuple[list[Json], list[Json]]:
     """Outputs and checkpoints: each a folder of this job, apart from each other, on claims where there are any."""
     folders = [("forebay-output", project.outputs, "output", OUTPUT_DIR)]
     folders.append(("forebay-checkpoints", project.checkpoints or project.outputs, "checkpoints", CHECKPOINT_DIR))
@@ -99,6 +109,9 @@ def _kept(job: str, project: ProjectFile) -> tuple[list[Json], list[Json]]:
         volume = f"claim-{name}" if claim.pvc not in volumes else volumes[claim.pvc]["name"]
         volumes.setdefault(claim.pvc, _claim(volume, claim.pvc, read_only=False))
         mounts.append({"name": volume, "mountPath": directory, "subPath": job_folder(claim, project, job, folder)})
+        if continues is not None:
+            there, path = f"{CONTINUED_DIR}/{folder}", job_folder(claim, project, continues, folder)
+            mounts.append({"name": volume, "mountPath": there, "subPath": path, "readOnly": True})
     return list(volumes.values()), mounts
 
 
@@ -107,7 +120,7 @@ def job_folder(claim: Claim, project: ProjectFile, job: str, folder: str) -> str
     return "/".join(part for part in (claim.sub_path, project.project, job, folder) if part)
 
 
-def service_uris(project: ProjectFile, job: str) -> dict[str, str]:
+def service_uris(project: ProjectFile, job: str, continues: str | None = None) -> dict[str, str]:
     """Folder of the container -> how the services find the same folder, where a claim's root says so."""
     folders = [(OUTPUT_DIR, project.outputs, "output")]
     folders.append((CHECKPOINT_DIR, project.checkpoints or project.outputs, "checkpoints"))
@@ -116,6 +129,8 @@ def service_uris(project: ProjectFile, job: str) -> dict[str, str]:
         if claim is not None and claim.root is not None:
             root = claim.root.removeprefix("file://").rstrip("/")
             found[directory] = f"file://{root}/{job_folder(claim, project, job, folder)}"
+            if continues is not None:
+                found[f"{CONTINUED_DIR}/{folder}"] = f"file://{root}/{job_folder(claim, project, continues, folder)}"
     return found
 
 

@@ -292,7 +292,9 @@ def attempt_line(attempt: Mapping[str, Any]) -> str:
         parts.append(f"process {process['process']} on {process['host']}{back}")
     if training:
         step = f" at step {training['step']}" if training.get("step") is not None else ""
-        parts.append(f"training {training['mode']}{step}")
+        why = next(iter(training.get("reasons") or ()), "")
+        said = f": {why}" if why.startswith("continues ") or training["mode"] == "warm-start" else ""
+        parts.append(f"training {training['mode']}{step}{said}")
     if ending:
         parts.append(str(ending.get("message") or ending.get("reason") or ""))
     return "; ".join(part for part in parts if part)

@@ -22,7 +22,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Project = Annotated[str | None, typer.Option("--project", "-p", help="The project; default: the first one here.")]
 
 _COLOURS = {
-    "SUCCEEDED": "green", "RUNNING": "cyan", "QUEUED": "yellow", "CREATED": "yellow", "FAILED": "red",
+    "SUCCEEDED": "green", "RUNNING": "cyan", "QUEUED": "yellow", "CREATED": "yellow", "FAILED": "red", "STOPPED": "yellow",
     "CANCELLED": "magenta", "True": "green", "False": "red", "Unknown": "yellow", "ACCEPTED": "green",
     "REJECTED": "red", "HELD": "magenta", "COMMITTED": "green", "REFUSED": "red", "complete": "green", "corrupt": "red",
 }  # fmt: skip

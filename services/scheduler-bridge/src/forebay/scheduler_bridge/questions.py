@@ -12,7 +12,7 @@ from forebay.contracts.permissions import ATTEMPT_OF
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Question, Request
 from forebay.runtime.state import State
-from forebay.scheduler_bridge.domain.attempts import root_cause
+from forebay.scheduler_bridge.domain.attempts import is_stop, root_cause
 from forebay.scheduler_bridge.domain.backend import Backend
 from forebay.scheduler_bridge.domain.business import recovering, standing, waited
 from forebay.scheduler_bridge.domain.cluster.documents import Carrier, ClusterObject
@@ -108,7 +108,9 @@ class Questions:
 def _output(job: Job) -> dict[str, Any] | None:
     """What the attempt that explains the job's end, or its last retry, printed last."""
     root = root_cause(job)
-    if root is None or root.ending is None or not root.ending.output or job.state == "SUCCEEDED":
+    if root is None or root.ending is None or not root.ending.output:
+        return None
+    if job.state == "SUCCEEDED" or is_stop(root.ending):
         return None
     return {"attempt": root.number, "lines": list(root.ending.output)}
 

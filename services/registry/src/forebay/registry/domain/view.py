@@ -138,8 +138,9 @@ def state_of(node: Node) -> str:
     names = {fact.name for fact in node.facts}
     state = next((state for name, state in _STATES.get(kind, ()) if name in names), "known")
     if state == "ENDED":
-        code = shown(node, "exit_code")
-        return "SUCCEEDED" if code == 0 else "FAILED"
+        if shown(node, "end_reason") == "Stopped":  # whatever its exit code: it was told to end
+            return "STOPPED"
+        return "SUCCEEDED" if shown(node, "exit_code") == 0 else "FAILED"
     return state
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from forebay.contracts.reasons import Reason
 from forebay.contracts.v1 import jobs
 from forebay.runtime.machine import Action, Emit
-from forebay.scheduler_bridge.domain.documents import Attempt, Ending, Job, is_success
+from forebay.scheduler_bridge.domain.documents import STOPS, Attempt, Ending, Job, is_success
 from forebay.scheduler_bridge.domain.fold_attempts import attempt_of
 
 FINAL = frozenset(
@@ -20,19 +20,6 @@ FINAL = frozenset(
     }
 )
 """Trying again changes nothing about these: the job fails at once, with the cause shown."""
-
-STOPS = frozenset(
-    {
-        Reason.STOPPED,
-        Reason.CANCELLED,
-        Reason.PREEMPTED,
-        Reason.EVICTED,
-        Reason.EVICTED_DRAIN,
-        Reason.EVICTED_MEMORY,
-        Reason.NODE_LOST,
-    }
-)
-"""Ends that came from outside: no failure of the training, so they cost no attempt."""
 
 PASSING = frozenset({Reason.DISK_FULL, Reason.DATA_NOT_MOUNTED})
 """Faults of the machine that somebody repairs: they cost no attempt, but only so often."""

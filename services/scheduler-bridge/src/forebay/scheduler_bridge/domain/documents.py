@@ -23,6 +23,20 @@ def place(project: str, name: str) -> str:
     return f"{project}/{name}"
 
 
+STOPS = frozenset(
+    {
+        Reason.STOPPED,
+        Reason.CANCELLED,
+        Reason.PREEMPTED,
+        Reason.EVICTED,
+        Reason.EVICTED_DRAIN,
+        Reason.EVICTED_MEMORY,
+        Reason.NODE_LOST,
+    }
+)
+"""Ends that came from outside: no failure of the training, so they cost no attempt."""
+
+
 def is_success(*, ran: bool, exit_code: int | None, signal: int | None, reason: str) -> bool:
     """The command ran to its own end. One that was told to stop has not, whatever its exit code."""
     return ran and exit_code == 0 and not signal and reason != Reason.STOPPED
@@ -157,9 +171,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """PREFLIGHT, RUNNING, SUCCEEDED or FAILED: an ended attempt never runs again."""
+        """PREFLIGHT, RUNNING, SUCCEEDED, STOPPED or FAILED: an ended attempt never runs again."""
         if self.ending is not None:
-            return "SUCCEEDED" if self.ending.completed else "FAILED"
+            stopped = "STOPPED" if self.ending.reason in STOPS else "FAILED"
+            return "SUCCEEDED" if self.ending.completed else stopped
         return "RUNNING" if self.has_run else "PREFLIGHT"
 
     @property

@@ -199,6 +199,7 @@ def _terminated(state: Object, one: Container) -> Seen:
         seen = _of_its_limit(seen, one)
         said = seen.finding.sentence
     said += _restarted(one)
+    seen = seen.but(next_action=seen.finding.next_action.replace("the container's log", f"the log of {one.label}"))
     if seen.finding.cause is Cause.OTHER and message.reason == "Error" and message.text and code not in (137, 143, 0):
         return seen.but(sentence=said, layer=layer, cause=Cause.CRASH, reason=Reason.PROCESS_FAILED)
     return seen.but(sentence=said, layer=layer)
@@ -230,8 +231,10 @@ def beside(seen: Seen, one: Container, trainer: Container | None) -> Seen:
     if trainer is None or one.trains or seen.finding.reason in {Reason.STARTING, Reason.PREFLIGHT_RUNNING}:
         return seen
     if trainer.runs:
+        action = seen.finding.next_action
         return seen.but(
             sentence=f"{seen.finding.sentence}; container {trainer.name} still runs",
+            next_action=action.replace(" and submit again", "; the training goes on meanwhile"),
             reason=Reason.HELPER_FAILED if seen.finding.layer is Layer.PROCESS else seen.finding.reason,
         )
     ended = part(trainer.status, "state", "terminated")

@@ -68,6 +68,9 @@ def _job(subject: Subject, root: Object, told: datetime, rule: str) -> Seen:
         elif not _over(pod):
             said += f"; pod {name_of(pod)} is still there{_on_lost_node(subject.facts, pod)}"
     action = f"see why the owner of {held[0]} does not take its finalizer away" if held else LATER
+    lost = [place for pod in stopping if is_lost(subject.facts, place := text_at(pod, "spec", "nodeName"))]
+    if lost and not held:
+        action = f"make sure that {lost[0]} is off, then taint it node.kubernetes.io/out-of-service or delete the node"
     if not held and not stopping and finalizers(root):
         action = "see that the controller that owns the finalizer runs"
     return Seen(

@@ -114,15 +114,23 @@ def _failed(subject: Subject, badly: Object, now: datetime, rule: str) -> Seen:
         decisive = _taken_off(subject) or decisive
     if decisive is None or (running_out and decisive.finding.cause in {Cause.CRASH, Cause.OOM, Cause.OTHER}):
         return said.but(
-            sentence=f"the job failed: {said.finding.sentence} ({reason}){f': {quoted}' if quoted else ''}", weight=3
+            sentence=f"the job failed: {said.finding.sentence.replace('its time limit', f'its time limit{_limit(subject)}')} ({reason}){f': {quoted}' if quoted else ''}",
+            weight=3,
         )
-    why = "its time limit passed" if running_out else f"the job failed ({reason}{_rounds(subject)})"
+    why = f"its time limit{_limit(subject)} passed" if running_out else f"the job failed ({reason}{_rounds(subject)})"
     sentence = f"{why}: {_whose(subject, pod)}{decisive.finding.sentence}{_alike(found, decisive)}"
     return Seen(
         finding=decisive.but(sentence=sentence, weight=3, rule=f"{rule}/{decisive.finding.rule}").finding,
         since=said.since,
         evidence=decisive.evidence + said.evidence,
     )
+
+
+def _limit(subject: Subject) -> str:
+    """The time limit that its owner gave it, in words that follow `its time limit`."""
+    spec = part(subject.root, "spec")
+    seconds = part(spec, "activeDeadlineSeconds") or part(spec, "runPolicy", "activeDeadlineSeconds")
+    return f" of {seconds} s" if isinstance(seconds, int) else ""
 
 
 def _quoted(badly: Object) -> str:

@@ -153,7 +153,8 @@ def _judge(text: Text, rule: str) -> Finding | None:
 
 
 def _say(main: _Obstacle, flat: str, rule: str, flavors: int) -> Finding:
-    others = f" ({flavors - 1} other flavors do not suit it either)" if flavors > 1 else ""
+    more = f"{flavors - 1} other flavors do" if flavors > 2 else "another flavor does"
+    others = f" ({more} not suit it either)" if flavors > 1 else ""
     match main.wait:
         case _Wait.BUSY:
             more = f", {main.need} more needed" if main.need else ""

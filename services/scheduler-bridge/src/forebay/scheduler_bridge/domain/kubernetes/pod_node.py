@@ -40,7 +40,7 @@ def on_its_node(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
     deleted = moment(text_at(pod, "metadata", "deletionTimestamp"))
     if deleted is not None and not lost:
         listed = bool(facts.all("Node")) and not facts.of_one_job
-        yield _being_stopped(pod, deleted, gone=bool(name) and node is None and listed)
+        yield _being_stopped(pod, deleted, now, gone=bool(name) and node is None and listed)
     if lost and ready is not None:
         seen = read_condition(ready, f"Node {name}")
         unready = moment(ready.get("lastTransitionTime"))
@@ -74,7 +74,7 @@ def on_its_node(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
         )
 
 
-def _being_stopped(pod: Object, since: datetime, *, gone: bool) -> Seen:
+def _being_stopped(pod: Object, since: datetime, now: datetime, *, gone: bool) -> Seen:
     """A pod that was told to stop and is still there; whether it is dead nobody can say when its node is gone."""
     name, node = name_of(pod), text_at(pod, "spec", "nodeName")
     if gone:
@@ -85,6 +85,13 @@ def _being_stopped(pod: Object, since: datetime, *, gone: bool) -> Seen:
         held = ", ".join(foreign(pod))
         said = f"pod {name} was told to stop at {since:%H:%M:%S} and has not ended yet"
         action = f"{LATER} within the pod's grace period; if it stays, look at its node and its finalizers"
+        grace = part(pod, "metadata", "deletionGracePeriodSeconds")
+        allowed = timedelta(seconds=grace if isinstance(grace, int) else 30)
+        late = now - since > allowed + _JUST_BEFORE
+        if late and not held:
+            minutes = int((now - since).total_seconds() // 60)
+            said += f": {minutes} min, though its grace period is {int(allowed.total_seconds())} s"
+            action = f"look at {node or 'its node'} (the kubelet, mounts that hang); delete the pod by force only when its process is known to be dead"
         if held:
             said += f"; the finalizer {held} holds it"
             action = f"see why the owner of {held} does not take its finalizer away"

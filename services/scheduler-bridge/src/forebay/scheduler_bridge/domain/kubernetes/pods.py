@@ -108,8 +108,16 @@ def look_at(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
         elif not runs(pod):
             found += _mounts(facts, pod, found, now)
     for seen in found:
-        placed = seen.but(where=node) if node and seen.finding.where is None else seen
+        placed = _with_node(seen, node) if node else seen
         yield _with_pull_secret(facts, pod, placed) if seen.finding.cause is Cause.IMAGE else placed
+
+
+def _with_node(seen: Seen, node: str) -> Seen:
+    """The same with the node by its name."""
+    said = seen.finding.sentence
+    if "its node" in said and node not in said:
+        said = said.replace("its node", f"its node {node}", 1)
+    return seen.but(sentence=said, where=seen.finding.where or node)
 
 
 _UNREADABLE = re.compile(r"unable to retrieve some image pull secrets \((?P<names>[^)]+)\)", re.IGNORECASE)
@@ -146,8 +154,20 @@ def _ended(facts: Facts, pod: Object) -> Iterator[Seen]:
         yield Seen(finding=seen.finding, since=ended_at(pod), evidence=seen.evidence)
     target = condition(pod, "DisruptionTarget")
     if target is not None and target.get("status") in ("True", True):
-        seen = by_taint(facts, pod, read_condition(target, "Pod"))
+        seen = _by_whom(facts, pod, by_taint(facts, pod, read_condition(target, "Pod")))
         yield seen.but(weight=min(seen.finding.weight, 14))
+
+
+_PREEMPTOR = re.compile(r"preempted by (?:pod )?(?P<uid>[0-9a-f]{8}-[0-9a-f\-]{27,})", re.IGNORECASE)
+
+
+def _by_whom(facts: Facts, pod: Object, seen: Seen) -> Seen:
+    """A preemption with the pod that took the place, when that is among the objects."""
+    if seen.finding.cause is not Cause.PREEMPTED:
+        return seen
+    uids = [match.group("uid") for event in facts.about(pod) if (match := _PREEMPTOR.search(event.message))]
+    found = facts.by_uid(uids[-1]) if uids else None
+    return seen.but(sentence=f"{seen.finding.sentence}: pod {name_of(found)} took its place") if found else seen
 
 
 _ECHO = re.compile(r"Error: [A-Z]\w+")

@@ -147,7 +147,9 @@ def telling(flat: str) -> str:
 
 def _tidy(value: str) -> str:
     """Without the marks around it; a quote that belongs to a pair inside stays."""
-    bare = value.strip(" `'.,;:[]")
+    bare = value.strip(" `'.,;:")
+    if bare.startswith("[") == bare.endswith("]"):
+        bare = bare.strip("[]")
     around = bare.count('"') == 2 and bare.startswith('"') and bare.endswith('"')
     shown = bare.strip('"') if around or bare.count('"') % 2 else bare
     return shown if len(shown) <= _LONGEST_PART else f"{shown[: _LONGEST_PART - 1]}…"

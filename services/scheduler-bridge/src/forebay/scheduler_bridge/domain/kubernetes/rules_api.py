@@ -216,12 +216,14 @@ API_RULES: tuple[MessageRule, ...] = (
     pattern(
         "class-missing",
         Cause.CONFIG,
-        "the pod names {name|a class}, which does not exist",
+        "the pod names the class[ {name}], which does not exist",
         r"no PriorityClass with name (?P<name>[\w.\-]+) was found",
         r"runtimeclass(?:es)?(?:[.\w\-]*) \"?(?P<name>[\w.\-]+)\"? (?:not found|doesn't exist|does not exist)",
         r"(?:workload)?priorityclass(?:es)?(?:[.\w\-]*) \"?(?P<name>[\w.\-]+)\"? (?:not found|doesn't exist|does not exist)",
         code=Reason.CONFIG_MISSING,
         layer=Layer.JOB_OBJECT,
+        do="create the class[ {name}], or correct its name in the job",
+        version=2,
         weight=20,
     ),
     pattern(

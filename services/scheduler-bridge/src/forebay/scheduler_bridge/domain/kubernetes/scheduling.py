@@ -185,6 +185,7 @@ def _hint(main: Counted, histogram: Histogram) -> str:
 
 
 _ACTIONS: dict[Kind, str] = {
+    Kind.CONFIG: "create what is missing, or correct its name in the job",
     Kind.TAINT: "tolerate {what} if the job belongs on these nodes, or wait for others",
     Kind.CONTROL_PLANE: "add worker nodes, or tolerate the taint on purpose",
     Kind.LOST: NEXT[Cause.NODE_LOST],

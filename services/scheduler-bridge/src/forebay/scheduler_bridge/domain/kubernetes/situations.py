@@ -76,6 +76,8 @@ def _pods(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
     elif blocked:
         pod, seen = min(blocked, key=lambda entry: entry[1].finding.weight)
         before = failed_jobs.earlier_ends(subject, replaced, now, like=seen.finding.sentence)
+        alike = sum(1 for _, other in blocked if other.finding.sentence == seen.finding.sentence)
+        before += f"; {alike} pods are like this" if alike > 1 and not before else ""
         seen = seen.but(sentence=f"{seen.finding.sentence}{before}")
         yield _of_gang(pod, seen, expected, len(running), any(text_at(one, "spec", "nodeName") for one in running))
     elif running and len(running) < expected and not _done(subject):

@@ -40,7 +40,7 @@ _WHY: tuple[tuple[re.Pattern[str], Cause, str, str], ...] = (
         "after its maximum execution time was raised",
     ),
     (
-        re.compile(r"AdmissionCheck|rejected state", re.IGNORECASE),
+        re.compile(r"admission ?check|rejected state", re.IGNORECASE),
         Cause.ADMISSION_CHECK,
         "because an admission check rejected it",
         "after what the check names was mended",
@@ -74,8 +74,9 @@ def look_at(facts: Facts, workload: Object) -> Iterator[Seen]:
     tries = _tries(facts, workload)
     if cause is Cause.TIMEOUT and tries:
         sentence += f"; its pods were not ready in time {tries} times"
-    if cause is Cause.ADMISSION_CHECK and text_at(said, "message"):
-        sentence += f" ({text_at(said, 'message')})"
+    rejected = (_rejected(workload) or text_at(said, "message")) if cause is Cause.ADMISSION_CHECK else ""
+    if rejected:
+        sentence += f"; {rejected}"
     words, proof = _why_not_ready(facts, workload) if cause is Cause.TIMEOUT else ("", ())
     lacking = _lacking(facts, workload) if words else ""
     if lacking:
@@ -93,6 +94,15 @@ def look_at(facts: Facts, workload: Object) -> Iterator[Seen]:
         ),
         since=since,
         evidence=(*evidence, *proof),
+    )
+
+
+def _rejected(workload: Object) -> str:
+    """The checks that said no, in their own words."""
+    return "; ".join(
+        f"check {text_at(one, 'name')} says: {text_at(one, 'message') or 'Rejected'}"
+        for one in items_at(workload, "status", "admissionChecks")
+        if text_at(one, "state") == "Rejected"
     )
 
 

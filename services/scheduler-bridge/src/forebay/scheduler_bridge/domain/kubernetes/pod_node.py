@@ -33,11 +33,13 @@ def on_its_node(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
     node = facts.find("Node", "", name) if name else None
     ready = condition(node, "Ready") if node else None
     lost = ready is not None and ready.get("status") in _WHY_UNREADY
+    deleted = moment(text_at(pod, "metadata", "deletionTimestamp"))
     if text_at(pod, "status", "phase") in {"Succeeded", "Failed"}:
         if node is not None and _was_killed(pod):
             yield from _behind_a_kill(facts, pod, node, ready if lost else None)
+        if deleted is not None and foreign(pod):
+            yield _held_after_its_end(pod, deleted)
         return
-    deleted = moment(text_at(pod, "metadata", "deletionTimestamp"))
     if deleted is not None and not lost:
         listed = bool(facts.all("Node")) and not facts.of_one_job
         yield _being_stopped(pod, deleted, now, gone=bool(name) and node is None and listed)
@@ -72,6 +74,23 @@ def on_its_node(facts: Facts, pod: Object, now: datetime) -> Iterator[Seen]:
             since=seen.since,
             evidence=seen.evidence,
         )
+
+
+def _held_after_its_end(pod: Object, since: datetime) -> Seen:
+    """A pod that ended and is to go, and that somebody's finalizer keeps: whatever waits for its end waits on."""
+    held = ", ".join(foreign(pod))
+    said = f"pod {name_of(pod)} has ended and is being deleted since {since:%H:%M:%S}; the finalizer {held} holds it"
+    told = finding(
+        Cause.OTHER,
+        said,
+        "pod-held@1",
+        reason=Reason.BEING_DELETED,
+        layer=Layer.JOB_OBJECT,
+        next_action=f"see why the owner of {held} does not take its finalizer away",
+        need=held,
+        weight=44,
+    )
+    return Seen(finding=told, since=since)
 
 
 def _being_stopped(pod: Object, since: datetime, now: datetime, *, gone: bool) -> Seen:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from forebay.contracts.parts import Part
 from forebay.contracts.v1 import jobs, models
 from forebay.scheduler_bridge.domain.cluster.moves import moves
-from forebay.scheduler_bridge.domain.cluster.patience import OVERDUE
+from forebay.scheduler_bridge.domain.cluster.patience import OVERDUE, aged_diagnosis
+from forebay.scheduler_bridge.domain.kubernetes.diagnosis import diagnose
+from forebay.scheduler_bridge.domain.kubernetes.facts import facts_from_objects
 
 from .cluster_objects import Cluster, condition, ended, kube_job, pod, running, stamped, workload
 
@@ -117,6 +119,20 @@ def test_a_crash_of_its_own_stays_one() -> None:
     world.see(job, pod(job, "a", world.stamp(), node="gpu-7", **ended(1, at=world.stamp(5), message="ValueError: x")))
     ending = world.said(jobs.AttemptEnded, job)[-1]
     assert (ending.reason.value, ending.output) == ("ProcessFailed", ("ValueError: x",))
+
+
+@pytest.mark.parametrize(("minute", "overdue"), [(6, False), (20, True)])
+def test_objects_out_of_a_file_age_alike(minute: int, *, overdue: bool) -> None:
+    """`forebay diagnose --at` judges a lost node by the same limits, and says when it was last heard."""
+    at = "2026-01-10T08:00:00Z"
+    objects = [pod("pick", "a", at, node="gpu-7", **running(at)), node("gpu-7", "Unknown", at, "2026-01-10T07:59:20Z")]
+    facts, now = facts_from_objects(objects), datetime(2026, 1, 10, 8, minute, tzinfo=UTC)
+    found = aged_diagnosis(diagnose(facts, now), now, facts.all("Node"))
+    assert found.reason.value == "NodeLost"
+    assert f"last heartbeat was at 07:59:20, {minute} min before" in found.sentence
+    assert found.rule.endswith("+overdue") == overdue
+    assert ("no action needed before 08:10:00" in found.next_action) != overdue
+    assert ("for more than 10 minutes" in found.sentence) == overdue
 
 
 def requeued(world: Cluster, job: str, rounds: int, reason: str = "PodsReadyTimeout") -> None:

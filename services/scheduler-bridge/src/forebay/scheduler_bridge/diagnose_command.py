@@ -13,6 +13,7 @@ from rich.markup import escape
 from forebay.contracts.reasons import Layer
 from forebay.runtime.terminal import Terminal, console, print_json, print_line
 from forebay.scheduler_bridge.diagnose_input import Broken, Given, Line, read_parts
+from forebay.scheduler_bridge.domain.cluster.patience import aged_diagnosis
 from forebay.scheduler_bridge.domain.kubernetes.classify import classify
 from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis, diagnose_all
 from forebay.scheduler_bridge.domain.kubernetes.facts import facts_from_objects
@@ -61,10 +62,11 @@ def diagnose(
         else:
             said += 1
             _tell(out, line_json(part), as_json=as_json)
-    judged = diagnose_all(facts_from_objects(objects), now) if objects else ()
+    facts = facts_from_objects(objects)
+    judged = diagnose_all(facts, now) if objects else ()
     for found in judged:
         said += 1
-        _tell(out, object_json(found), as_json=as_json)
+        _tell(out, object_json(aged_diagnosis(found, now, facts.all("Node"))), as_json=as_json)
     for one in broken:
         print_line(f"{file}, line {one.number}: {one.why}", stderr=True)
     if broken:

@@ -7,13 +7,17 @@ that is given quota and loses it again and again is held, so that others get the
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from forebay.contracts.reasons import Layer, Reason
 from forebay.contracts.v1.jobs import Verdict
 from forebay.scheduler_bridge.domain.documents import Attempt, Job
+from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis
+from forebay.scheduler_bridge.domain.kubernetes.facts import Object, condition, moment, name_of
 from forebay.scheduler_bridge.domain.verdict import Situation
 
 OVERDUE = "overdue"
@@ -42,44 +46,98 @@ class Patience:
         return self.contradiction if cause in {Reason.CONTRADICTORY, Reason.MOUNT_LOST} else None
 
 
+_PRESENT = re.compile(r"node-not-ready|old-pod|pinned-to-node|admitted-and-evicted|mount-pod|mount-dead")
+"""Rules about a state that lasts. Others tell of an end: it is past, and does not age."""
+
+
 def due_at(verdict: Verdict, patience: Patience) -> datetime | None:
     """When a verdict must be judged again even if nothing happens."""
-    limit = patience.limit(verdict.cause)
+    limit = patience.limit(verdict.cause) if _PRESENT.search(verdict.rule) else None
     return None if limit is None else verdict.since + limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Age:
+    """What the time that a state has lasted changes about a verdict."""
+
+    said: str
+    """Put behind the sentence; "" while it may still pass."""
+    next_action: str
+
+    @property
+    def overdue(self) -> bool:
+        return bool(self.said)
+
+
+def age_of(found: Verdict, now: datetime, patience: Patience, again: str) -> Age | None:
+    """How a verdict ages; None: it does not. `again`: how the job is started once more."""
+    cause, next_action, since = found.cause, found.next_action, found.since
+    limit = patience.limit(cause)
+    if limit is None or not _PRESENT.search(found.rule):
+        return None
+    until = since + limit
+    if now < until:
+        if cause == Reason.NODE_LOST:
+            wait = f"no action needed before {until:%H:%M:%S}: the node may come back; after that: {next_action}"
+            return Age(said="", next_action=wait)
+        return None
+    minutes = f"{limit.total_seconds() / 60:g} minutes"
+    said = f"it has been so since {since:%H:%M:%S}, for more than {minutes}, and does not pass by itself"
+    return Age(said=said, next_action=f"{_STEP_IN[cause]} {again}; {_WAITING.sub('', next_action)}")
+
+
+_WAITING = re.compile(r"^(?:nothing if [^;]*; else |wait until [^;]*; )")
+"""Advice to wait, in front of other advice."""
+_GIVE_UP = (
+    "give the node up: make sure that it is off, then delete it or taint it node.kubernetes.io/out-of-service, which"
+)
+_GIVE_UP += " releases its pods; or"
+_STEP_IN = {
+    Reason.NODE_LOST: _GIVE_UP,
+    Reason.OLD_POD_NOT_CONFIRMED_DEAD: "find out on its node whether the old pod is dead, since two must never write at once; or",
+    Reason.MOUNT_LOST: "repair the mount and start the job again, since a running process does not get it back:",
+    Reason.CONTRADICTORY: "an operator must look at both objects; or",
+}
 
 
 def aged(verdict: Verdict, situation: Situation, patience: Patience) -> Verdict:
     """The same verdict, with its deadline while it may still pass, and with other advice when it has not."""
-    limit = patience.limit(verdict.cause)
-    if limit is None:
+    job = situation.job.id
+    again = f"`forebay cancel {job}`, then `forebay retry {job}` continues it from its last checkpoint"
+    age = age_of(verdict, situation.now, patience, again)
+    if age is None:
         return verdict
-    minutes, until = f"{limit.total_seconds() / 60:g} minutes", verdict.since + limit
-    if situation.now < until:
-        if verdict.cause != Reason.NODE_LOST:
-            return verdict
-        action = f"no action needed before {until:%H:%M:%S}: the node may come back; after that: {verdict.next_action}"
-        return verdict.model_copy(update={"next_action": action})
-    said = f"it has been so since {verdict.since:%H:%M:%S}, for more than {minutes}, and does not pass by itself"
-    return verdict.model_copy(
-        update={
-            "message": f"{verdict.message}; {said}",
-            "next_action": _overdue_action(verdict, situation.job),
-            "rule": f"{verdict.rule}+overdue",
-        }
-    )
+    overdue = {"message": f"{verdict.message}; {age.said}", "rule": f"{verdict.rule}+{OVERDUE}"} if age.overdue else {}
+    return verdict.model_copy(update={"next_action": age.next_action, **overdue})
 
 
-def _overdue_action(verdict: Verdict, job: Job) -> str:
-    again = f"`forebay cancel {job.id}`, then `forebay retry {job.id}` continues it from its last checkpoint"
-    node = verdict.where or "the node"
-    if verdict.cause in {Reason.NODE_LOST, Reason.OLD_POD_NOT_CONFIRMED_DEAD}:
-        return (
-            f"make sure that {node} is off, then delete the node object or taint it"
-            f" node.kubernetes.io/out-of-service: its pods are released and the job continues elsewhere; or {again}"
-        )
-    if verdict.cause == Reason.MOUNT_LOST:
-        return f"repair the mount on {node}; a running process does not get it back: {again}"
-    return f"give an operator the objects under evidence; {again}"
+_OF_NODES = frozenset({Reason.NODE_LOST, Reason.OLD_POD_NOT_CONFIRMED_DEAD})
+
+
+def _heartbeat(node: str | None, objects: Sequence[Object]) -> datetime | None:
+    """When a node that is not ready was last heard."""
+    for item in objects:
+        if item.get("kind") == "Node" and name_of(item) == node:
+            ready = condition(item, "Ready") or {}
+            return moment(ready.get("lastHeartbeatTime")) if ready.get("status") != "True" else None
+    return None
+
+
+def aged_diagnosis(found: Diagnosis, now: datetime, objects: Sequence[Object] = ()) -> Diagnosis:
+    """The same for objects out of a file, by the default policy, with the last heartbeat of a node that does not answer."""
+    beat = _heartbeat(found.where, objects) if found.reason in _OF_NODES else None
+    if beat is not None and beat <= now:
+        minutes = int((now - beat).total_seconds() // 60)
+        said = f"its last heartbeat was at {beat:%H:%M:%S}, {minutes} min before"
+        found = replace(found, sentence=f"{found.sentence}; {said}")
+    again = "stop the job and start it again from its last checkpoint"
+    age = age_of(found.verdict(), now, Patience(), again)
+    if age is None:
+        return found
+    found = replace(found, next_action=age.next_action)
+    if not age.overdue:
+        return found
+    return replace(found, sentence=f"{found.sentence}; {age.said}", rule=f"{found.rule}+{OVERDUE}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,12 +158,19 @@ def _evicted(facts: Facts, workload: Object) -> Iterator[Seen]:
     yield why.but(weight=62 if replaced else min(why.finding.weight, 33))
 
 
+_LOOP_FROM = 3
+"""So many rounds in vain are a loop."""
+
+
 def _queued_again(workload: Object) -> str:
     """When it will be queued again, and how often it was."""
     at = moment(part(workload, "status", "requeueState", "requeueAt"))
     tries = part(workload, "status", "requeueState", "count")
     if at is None:
         return ""
+    if isinstance(tries, int) and tries >= _LOOP_FROM:
+        why = text_at(condition(workload, "Evicted") or {}, "reason")
+        return f"; requeue loop: {tries} times for reason {why}, the next time at {at:%H:%M:%S}"
     return f"; it is queued again at {at:%H:%M:%S}" + (f", {tries} times so far" if isinstance(tries, int) else "")
 
 

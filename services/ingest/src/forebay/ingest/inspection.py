@@ -25,6 +25,7 @@ from forebay.ingest.domain import (
     frames,
     info_file,
     missing,
+    names,
     numbering,
     report,
     rules,
@@ -32,6 +33,7 @@ from forebay.ingest.domain import (
     structure,
     video_form,
     whole,
+    window_ends,
 )
 from forebay.ingest.domain.breach import Breach, gathered, listed
 from forebay.ingest.domain.collection_request import CollectionRequest
@@ -342,7 +344,10 @@ class _Inspector:
         known = {episode.index for episode in self._seen.episodes}
         listed_scans = {index: scan for index, scan in self._scans.items() if index in known}
         self._breaches += signals.check_dimensions(listed_scans, info.row_features)
-        self._breaches += signals.check_constant(listed_scans, info.row_features)
+        self._breaches += signals.check_constant(listed_scans, info.row_features, names.joint_names(info))
+        if not self._loose:
+            wrong = {(n, b.feature or "") for b in self._breaches if "VIDEO" in b.rule.id for n in b.episodes or ()}
+            self._breaches += window_ends.check_ends(self._seen.episodes, self._rows_of, info.fps, wrong)
         self._breaches += whole.check(
             Whole(
                 info=info,
@@ -381,6 +386,7 @@ class _Inspector:
             statistics_frames=metadata_tables.statistics_frames(self._seen.statistics, info),
             tasks=len(self._seen.tasks) if self._has_tasks else None,
             unused_tasks=sum(task not in used for task in self._seen.tasks),
+            videos=len({window.file for episode in self._seen.episodes for window in episode.windows}),
         )
         self._breaches += structure.check_totals(info, counts)
 

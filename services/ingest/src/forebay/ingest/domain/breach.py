@@ -133,5 +133,10 @@ def listed(values: tuple[object, ...] | list[object] | list[int] | list[str]) ->
     return f"{head} and {rest} more" if rest > 0 else head
 
 
+def episodes_named(indices: Sequence[int]) -> str:
+    """`episode 3`, or `episodes 0, 1 and 2 more`."""
+    return f"episode{'' if len(indices) == 1 else 's'} {listed(list(indices))}"
+
+
 def _maybe(text: str | None, limit: int) -> str | None:
     return None if text is None else printable(text, limit)

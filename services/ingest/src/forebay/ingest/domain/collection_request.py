@@ -1,18 +1,21 @@
 """What was ordered from a collection, against what is there.
 
 A request is JSON: `expected_episodes`, `expected_frames`, `fps`, `robot_type`, `tasks`
-and `cameras`, each optional; other keys are the collector's own. What the operator
-reports (`operator_report`) is shown as a claim and counts nothing.
+and `cameras`, each optional; other keys are the collector's own. A report may stand in
+the same file: durations that were measured (`measured_rate`) are evidence; what the
+operator reports (`operator_report`) is shown as a claim and counts nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed, printable
 from forebay.ingest.domain.info_file import is_count, shown, strict_json
+from forebay.ingest.domain.measured_rate import durations_in
 from forebay.ingest.domain.recording import Info
 
 _TEXTS = ("tasks", "cameras")
@@ -29,6 +32,8 @@ class CollectionRequest:
     robot: str | None = None
     tasks: tuple[str, ...] = ()
     cameras: tuple[str, ...] = ()
+    durations: Mapping[int, float] = field(default_factory=dict)
+    """Seconds that each episode took by the collector's clock."""
     claim: str | None = None
     """What the operator reported, in words."""
 
@@ -72,6 +77,7 @@ def parse_request(raw: bytes) -> CollectionRequest:
         robot=robot if isinstance(robot, str) else None,
         tasks=tuple(document.get("tasks") or ()),
         cameras=tuple(document.get("cameras") or ()),
+        durations=durations_in(document),
         claim=_claim(document.get("operator_report")),
     )
 
@@ -83,7 +89,8 @@ def _is_texts(value: Any) -> bool:
 def _claim(report: Any) -> str | None:
     if not isinstance(report, dict) or not report:
         return None
-    return printable(", ".join(f"{key} {value}" for key, value in report.items()), 160)
+    plain = {key: value for key, value in report.items() if not isinstance(value, list | dict)}
+    return printable(", ".join(f"{key} {value}" for key, value in plain.items()), 160) or None
 
 
 def check_request(

@@ -46,15 +46,29 @@ def _check_order(info: Info, raw: Any) -> list[Breach]:
 
 def _check(feature: Feature, names: list[Any] | dict[Any, Any]) -> list[Breach]:
     leaves = _leaves(names)
-    # one name per value, or per axis, or per entry of one axis
-    usual = {feature.width, len(feature.shape), *feature.shape, *([1] if feature.width == 1 else [])}
-    if leaves and len(leaves) not in usual and len(names) not in usual:
-        return [_breach(feature, f"{feature.width} names", f"{len(leaves)} names")]
+    # one name per value, or per axis, or per entry of one axis, or of every axis
+    usual = {feature.width, len(feature.shape), *feature.shape, sum(feature.shape)}
+    if leaves and len(leaves) not in usual:
+        missing = "joints cannot be mapped by name" if feature.is_signal else "values cannot be mapped by name"
+        return [_breach(feature, f"{feature.width} names", f"{len(leaves)} names; {missing}")]
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         twice = sorted({name for name in names if names.count(name) > 1}) if len(names) <= 1000 else []
         if twice:
             return [_breach(feature, "each name once", f"{listed(twice)} more than once")]
     return []
+
+
+def joint_names(info: Info) -> dict[str, tuple[str, ...]]:
+    """The names of a feature's values, where there is one for each."""
+    raw = info.document.get("features")
+    found: dict[str, tuple[str, ...]] = {}
+    for feature in info.row_features:
+        entry = raw.get(feature.key) if isinstance(raw, dict) else None
+        names = entry.get("names") if isinstance(entry, dict) else None
+        leaves = _leaves(names) if isinstance(names, list | dict) else []
+        if len(leaves) == feature.width and all(isinstance(name, str) for name in leaves):
+            found[feature.key] = tuple(leaves)
+    return found
 
 
 def _breach(feature: Feature, expected: str, found: str) -> Breach:
@@ -75,9 +89,10 @@ def _leaves(names: list[Any] | dict[Any, Any]) -> list[Any]:
     while waiting and len(found) < _MOST:
         value = waiting.pop()
         if isinstance(value, list):
-            waiting.extend(value)
+            waiting.extend(reversed(value))
         elif isinstance(value, dict):
-            waiting.extend(entry if isinstance(entry, list | dict) else key for key, entry in value.items())
+            entries = [entry if isinstance(entry, list | dict) else key for key, entry in value.items()]
+            waiting.extend(reversed(entries))
         else:
             found.append(value)
     return found

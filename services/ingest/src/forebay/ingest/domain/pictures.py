@@ -30,6 +30,8 @@ _LOOK_AHEAD = 16
 """Pictures that are compared at once with the first of a stretch."""
 _HANGING = 0.2
 """Share of the other steps that the steps of a camera that hangs may have: between equal pictures there is the codec only."""
+_BLACK = 24.0
+"""Grey levels: black is 16 in most videos, and a covered lens has some noise."""
 _STOLEN_NEAR = 4.0
 """Grey levels: two pictures are one but for the codec."""
 _STOLEN_JUMP = 20.0
@@ -258,16 +260,24 @@ def _frozen(camera: str, ones: list[EpisodePictures], *, resting: bool = False) 
         else "does not change at all"
     )
     robot = "; the robot does not move either" if resting else ""
+    shown = f"shows one still picture in {len(episodes)} episodes ({listed(list(episodes))}): it {changes}{robot}"
+    brightest = max(float(np.max(one.high)) for one in ones if one.high is not None)
+    if brightest <= _BLACK:
+        shown = (
+            f"is black in {len(episodes)} episodes ({listed(list(episodes))}): no part is brighter than {brightest:.0f} of 255;"
+            " look at its lens cap, cable and exposure"
+        )
+    what = "black" if brightest <= _BLACK else "distinct"
     return Breach(
         rule=rules.FROZEN,
-        lowered="warning" if resting else None,
+        lowered="warning" if resting and what != "black" else None,
         episodes=episodes,
         feature=camera,
         file=worst.file,
         frame=worst.still_from,
         expected="a picture that changes",
-        found=f"1 distinct picture in {worst.still_frames} of {worst.frames} frames",
-        message=f"{camera} shows one still picture in {len(episodes)} episodes ({listed(list(episodes))}): it {changes}{robot}",
+        found=f"1 {what} picture in {worst.still_frames} of {worst.frames} frames",
+        message=f"{camera} {shown}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,6 +68,14 @@ class Feature:
     def is_action(self) -> bool:
         """The action, or a part of it that has a column of its own."""
         return self.key in ACTIONS or self.key.startswith(("action.", "actions."))
+
+
+def action_and_state(features: Iterable[Feature]) -> tuple[str, str] | None:
+    """The one vector that a policy writes and the one that it reads, when they are of one width."""
+    widths = {feature.key: feature.width for feature in features}
+    action = next((key for key in ACTIONS if key in widths), None)
+    state = next((key for key in STATES if key in widths), None)
+    return None if action is None or state is None or widths[action] != widths[state] else (action, state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

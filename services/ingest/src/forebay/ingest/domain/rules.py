@@ -13,7 +13,9 @@ from forebay.ingest.domain.rules_content import (
     CLAIM,
     DEAD_STATE,
     EPISODE_NUMBERS,
+    FOLLOWED_STATE,
     FROZEN,
+    MEASURED_RATE,
     PICTURE_SIZE,
     REQUEST,
     SAME_PICTURES,
@@ -33,7 +35,9 @@ __all__ = (
     "CLAIM",
     "DEAD_STATE",
     "EPISODE_NUMBERS",
+    "FOLLOWED_STATE",
     "FROZEN",
+    "MEASURED_RATE",
     "PICTURE_SIZE",
     "REQUEST",
     "RULES",
@@ -52,7 +56,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "9"
+RULES_VERSION = "10"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 

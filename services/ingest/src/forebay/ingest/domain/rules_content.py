@@ -64,6 +64,14 @@ CAMERA_RATE = Rule(
     why="A camera slower than its rows, or one that hangs now and then, pairs old pictures with new states and actions.",
     fix="Record at the rate that the camera really has, or set the camera to the rate of the rows; look at USB bandwidth and exposure time.",
 )
+FOLLOWED_STATE = Rule(
+    id="LR-SIGNAL-008",
+    severity="info",
+    title="an action of its own",
+    question="Is the action more than the state, of the same row or of the next one?",
+    why="Some converters have no commands and write positions that were reached; a policy then learns to copy, or to follow.",
+    fix="Nothing when it is meant so; else convert again with the recorded commands.",
+)
 PICTURE_SIZE = Rule(
     id="LR-VIDEO-012",
     severity="warning",
@@ -135,6 +143,14 @@ CLAIM = Rule(
     question="Do the files hold the frames, tasks, robot, rows and videos that the collector announced?",
     why="A collector that announces something else than it uploads is broken, or lies. The files count.",
     fix="Update the collector, or find out who has its key. Versions and lineage show what the files hold.",
+)
+MEASURED_RATE = Rule(
+    id="LR-REQUEST-002",
+    severity="warning",
+    title="rate as measured",
+    question="Do the rows of each episode, at the declared rate, take as long as the collector measured?",
+    why="Timestamps are computed from the frame number; a recorder that was too slow declares a rate that it never reached, and a policy learns another speed.",
+    fix="Declare the measured rate and write the timestamps again, or record on a machine that keeps up.",
 )
 REQUEST = Rule(
     id="LR-REQUEST-001",

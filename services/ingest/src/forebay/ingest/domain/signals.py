@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy as np
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.clock import Clock, FloatArray, IntArray, Places
+from forebay.ingest.domain.followed import Followed
 from forebay.ingest.domain.motion import MOTION_FEATURES, Travel
-from forebay.ingest.domain.recording import ACTIONS, Episode, Feature
+from forebay.ingest.domain.recording import ACTIONS, STATES, Episode, Feature
 from forebay.ingest.domain.spread import Stretch, stretch_of
 from forebay.ingest.domain.stored_statistics import WIDEST, Moments
 
@@ -139,6 +141,8 @@ class EpisodeScan:
     tasks: dict[int, int] = field(default_factory=dict)
     features: dict[str, FeatureScan] = field(default_factory=dict)
     travel: Travel = field(default_factory=Travel)
+    followed: Followed | None = None
+    """Of the one action beside the one state."""
     digest: str = ""
     """Digest of the rows, put here by whoever feeds the scan."""
 
@@ -158,8 +162,19 @@ class EpisodeScan:
         for key, vector in block.vectors.items():
             self.features.setdefault(key, FeatureScan()).add(vector, self.rows)
         self._travel(block, fps)
+        self._follow(block)
         self.files[block.file] = self.files.get(block.file, 0) + block.rows
         self.rows += block.rows
+
+    def _follow(self, block: RowBlock) -> None:
+        state = next((block.vectors[key] for key in STATES if key in block.vectors), None)
+        action = next((block.vectors[key] for key in ACTIONS if key in block.vectors), None)
+        if state is None or action is None or state.values is None or action.values is None:
+            return
+        if len(state.values) != len(action.values) or len(state.values) % block.rows:
+            return
+        self.followed = self.followed or Followed()
+        self.followed.add(state.values.reshape(block.rows, -1), action.values.reshape(block.rows, -1))
 
     def _travel(self, block: RowBlock, fps: float) -> None:
         vector = next((block.vectors[key] for key in MOTION_FEATURES if key in block.vectors), None)
@@ -280,7 +295,9 @@ def check_dimensions(scans: dict[int, EpisodeScan], features: tuple[Feature, ...
     return found
 
 
-def check_constant(scans: dict[int, EpisodeScan], features: tuple[Feature, ...]) -> list[Breach]:
+def check_constant(
+    scans: dict[int, EpisodeScan], features: tuple[Feature, ...], names: Mapping[str, tuple[str, ...]]
+) -> list[Breach]:
     """Dimensions of state and action that never move in the whole dataset."""
     found: list[Breach] = []
     for feature in features:
@@ -292,14 +309,16 @@ def check_constant(scans: dict[int, EpisodeScan], features: tuple[Feature, ...])
             continue
         low, high = np.min(lows, axis=0), np.max(highs, axis=0)
         still = [int(dim) for dim in np.flatnonzero(low == high)]
+        joints = names.get(feature.key, ())
+        told = [f"{dim} ({joints[dim]})" if dim < len(joints) else str(dim) for dim in still]
         if still and sum(scan.rows for scan in scans.values()) > 1:
             found.append(
                 Breach(
                     rule=rules.CONSTANT,
                     feature=feature.key,
                     expected="a standard deviation above 0",
-                    found=f"dimensions {listed(still)} never change",
-                    message=f"{feature.key}: dimensions {listed(still)} hold one value in the whole dataset (standard deviation 0)",
+                    found=f"dimensions {listed(told)} never change",
+                    message=f"{feature.key}: dimensions {listed(told)} hold one value in the whole dataset (standard deviation 0)",
                 )
             )
     return found

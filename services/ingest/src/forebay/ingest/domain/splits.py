@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from forebay.ingest.domain import rules
@@ -28,8 +28,8 @@ def ranges_of(info: Info) -> Ranges:
     return found
 
 
-def check_splits(ranges: Ranges) -> list[Breach]:
-    """Ranges that run backwards, and episodes that lie in two splits."""
+def check_splits(ranges: Ranges, episodes: Sequence[int] = ()) -> list[Breach]:
+    """Ranges that run backwards, episodes that lie in two splits, and episodes in none; `episodes` are all that there are."""
     found = [
         Breach(
             rule=rules.TOTALS,
@@ -42,6 +42,7 @@ def check_splits(ranges: Ranges) -> list[Breach]:
         for name, (first, end) in ranges.items()
         if end < first
     ]
+    found += _left_out(ranges, episodes)
     names = sorted(ranges)
     for number, name in enumerate(names):
         for other in names[number + 1 :]:
@@ -61,6 +62,26 @@ def check_splits(ranges: Ranges) -> list[Breach]:
                 )
             )
     return found
+
+
+def _left_out(ranges: Ranges, episodes: Sequence[int]) -> list[Breach]:
+    """LeRobot never reads splits; tools that do train without these."""
+    out = [index for index in episodes if not any(first <= index < end for first, end in ranges.values())]
+    if not out or not ranges:
+        return []
+    shown = ", ".join(f"{name} {first}:{end}" for name, (first, end) in ranges.items())
+    return [
+        Breach(
+            rule=rules.TOTALS,
+            lowered="warning",
+            file=INFO_FILE,
+            feature="splits",
+            expected="every episode in a split",
+            found=f"{len(out)} of {len(episodes)} in none",
+            message=f"{len(out)} of {len(episodes)} episodes lie in no split: {listed(out)} (splits: {shown}); tools that read the"
+            " splits leave them out",
+        )
+    ]
 
 
 def same_recording(

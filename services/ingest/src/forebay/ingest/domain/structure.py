@@ -177,6 +177,8 @@ class Counts:
     """Frames that stats.json was made from."""
     tasks: int | None = None
     unused_tasks: int = 0
+    videos: int = 0
+    """Video files that are named."""
 
 
 def check_totals(info: Info, counts: Counts) -> list[Breach]:
@@ -201,6 +203,11 @@ def check_totals(info: Info, counts: Counts) -> list[Breach]:
         found.append(_total("total_frames", info.total_frames, counts.stored_frames))
     if info.total_tasks is not None and counts.tasks is not None and info.total_tasks != counts.tasks:
         found.append(replace(_total("total_tasks", info.total_tasks, counts.tasks), lowered="warning"))
+    declared = info.document.get("total_videos")
+    # v2.x counts one for each camera of an episode, v3.0 does not write it at all
+    counted = {len(info.cameras) * counts.listed} | ({counts.videos} if info.version == "v3.0" else set())
+    if isinstance(declared, int) and declared not in counted and counts.listed == info.total_episodes:
+        found.append(replace(_total("total_videos", declared, max(counted)), lowered="warning"))
     found += [
         Breach(
             rule=rules.TOTALS,

@@ -12,10 +12,12 @@ import numpy.typing as npt
 from forebay.ingest.domain import camera_rate, compared_statistics, names, pictures, rules, splits
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.collection_request import CollectionRequest, check_request
+from forebay.ingest.domain.followed import check_followed
 from forebay.ingest.domain.limits import Limits
+from forebay.ingest.domain.measured_rate import check_rate
 from forebay.ingest.domain.motion import Motion
 from forebay.ingest.domain.pictures import EpisodePictures
-from forebay.ingest.domain.recording import ACTIONS, STATES, Info
+from forebay.ingest.domain.recording import ACTIONS, STATES, Info, action_and_state
 from forebay.ingest.domain.signals import EpisodeScan
 from forebay.ingest.domain.stored_statistics import EpisodeStatistics
 
@@ -53,7 +55,8 @@ def check(whole: Whole) -> list[Breach]:
         *names.check_task_texts(whole.tasks, whole.tasks_file),
         *_check_live_state(whole),
         *_check_stuck_action(whole, motion),
-        *splits.check_splits(ranges),
+        *_check_followed(whole),
+        *splits.check_splits(ranges, sorted(whole.scans) if whole.complete else []),
         *splits.check_repeated(whole.scans, digests, ranges),
         *pictures.check_frozen(whole.pictures, fps, motion.moves, whole.limits),
         *camera_rate.check_rates(whole.pictures, fps, motion, whole.limits),
@@ -70,6 +73,8 @@ def check(whole: Whole) -> list[Breach]:
         )
         rows = sum(scan.rows for scan in whole.scans.values())
         found += check_request(whole.request, whole.info, episodes=len(whole.scans), frames=rows, tasks=tasks)
+        lengths = {index: scan.rows for index, scan in whole.scans.items()}
+        found += check_rate(whole.request.name, whole.request.durations, lengths, fps)
     return found
 
 
@@ -99,6 +104,11 @@ def _check_live_state(whole: Whole) -> list[Breach]:
             message=f"{state} holds one value in every frame of episodes {listed(sorted(still))}, while {action} changes",
         )
     ]
+
+
+def _check_followed(whole: Whole) -> list[Breach]:
+    pair = action_and_state(whole.info.row_features)
+    return [] if pair is None else check_followed(whole.scans, *pair)
 
 
 def _check_stuck_action(whole: Whole, motion: Motion) -> list[Breach]:

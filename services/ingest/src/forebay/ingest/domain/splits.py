@@ -66,7 +66,12 @@ def check_splits(ranges: Ranges, episodes: Sequence[int] = ()) -> list[Breach]:
 
 def _left_out(ranges: Ranges, episodes: Sequence[int]) -> list[Breach]:
     """LeRobot never reads splits; tools that do train without these."""
-    out = [index for index in episodes if not any(first <= index < end for first, end in ranges.values())]
+
+    def inside(number: int) -> bool:
+        return any(first <= number < end for first, end in ranges.values())
+
+    # where numbers are missing, splits may count places
+    out = [index for place, index in enumerate(episodes) if not inside(index) and not inside(place)]
     if not out or not ranges:
         return []
     shown = ", ".join(f"{name} {first}:{end}" for name, (first, end) in ranges.items())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forebay.scheduler_bridge.domain.cluster.objects import COLLECTIONS, trim
 from forebay.scheduler_bridge.domain.kubernetes.classify import RULES, classify
 from forebay.scheduler_bridge.domain.kubernetes.diagnosis import Diagnosis, diagnose_all
 from forebay.scheduler_bridge.domain.kubernetes.facts import facts_from_objects
@@ -66,6 +67,34 @@ def test_a_situation_of_which_a_part_is_not_known_has_no_blanks(bundle: Json) ->
         for verdict in judged(objects, bundle["at"]).values():
             for text in (verdict.sentence, verdict.next_action):
                 assert not BLANK.search(_own(text, objects)), text
+
+
+WATCHED = frozenset(one.kind for one in COLLECTIONS)
+
+
+def _of_a_job(item: Json) -> bool:
+    """The bridge keeps it on record for a job: not the pods behind mounts, nor what is said about nodes."""
+    about_node = item.get("involvedObject", {}).get("kind") == "Node"
+    return item["kind"] in WATCHED and item["metadata"].get("namespace") != "kube-system" and not about_node
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [one for one in BUNDLES if all(map(_of_a_job, one["objects"]))],
+    ids=lambda bundle: bundle["title"],
+)
+def test_what_the_bridge_keeps_of_objects_gives_the_same_verdict(bundle: Json) -> None:
+    """Trimmed for the record, and read back, they say what the whole objects say; only counts of events are gone."""
+    whole = judged(bundle["objects"], bundle["at"])
+    kept = judged([trim(item) for item in bundle["objects"]], bundle["at"])
+    assert {name: (one.cause, one.reason) for name, one in kept.items()} == {
+        name: (one.cause, one.reason) for name, one in whole.items()
+    }
+    for name, one in kept.items():
+        assert _COUNT.sub("", one.sentence) == _COUNT.sub("", whole[name].sentence)
+
+
+_COUNT = re.compile(r" \d+ times|; its pods were not ready in time")
 
 
 def _parts(objects: list[Json]) -> Iterator[list[Json]]:

@@ -90,6 +90,8 @@ def _metadata(metadata: Mapping[str, Any]) -> Json:
         metadata,
         ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation"),
     )
+    if metadata.get("deletionTimestamp"):  # before that they come and go and hold nothing
+        kept |= _pick(metadata, ("finalizers", "deletionGracePeriodSeconds"))
     for name in ("labels", "annotations"):
         ours = {key: value for key, value in (metadata.get(name) or {}).items() if str(key).startswith(_OURS)}
         if ours:
@@ -123,6 +125,7 @@ def _pod(item: Mapping[str, Any]) -> Json:
     if spec.get("initContainers"):
         kept["initContainers"] = _containers(spec["initContainers"])
     kept["volumes"] = _volumes(spec.get("volumes") or ())
+    kept |= _pick(spec, ("imagePullSecrets",))
     names = (
         "phase",
         "reason",
@@ -148,7 +151,15 @@ def _job(item: Mapping[str, Any]) -> Json:
         "activeDeadlineSeconds",
         "podReplacementPolicy",
     )
-    return {"spec": _pick(spec, names), "status": item.get("status") or {}}
+    return {"spec": {**_pick(spec, names), **_declared(spec)}, "status": item.get("status") or {}}
+
+
+def _declared(spec: Mapping[str, Any]) -> Json:
+    """The names of the containers in a Job's template: what else is in its pods was put there."""
+    template = (spec.get("template") or {}).get("spec") or {}
+    kinds = ("initContainers", "containers")
+    names = {kind: [_pick(one, ("name",)) for one in template[kind]] for kind in kinds if template.get(kind)}
+    return {"template": {"spec": names}} if names else {}
 
 
 def _workload(item: Mapping[str, Any]) -> Json:

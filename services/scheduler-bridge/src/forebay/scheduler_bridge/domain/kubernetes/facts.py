@@ -288,6 +288,7 @@ def _event(found: Object) -> Said:
         or text_at(found, "series", "lastObservedTime")
         or text_at(found, "deprecatedLastTimestamp")
         or text_at(found, "eventTime")
+        or text_at(found, "firstTimestamp")
         or text_at(found, "metadata", "creationTimestamp")
     )
     first = (

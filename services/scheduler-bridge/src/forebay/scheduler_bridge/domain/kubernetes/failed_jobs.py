@@ -186,7 +186,11 @@ def _of_pods(
         if (seen.finding.cause is not Cause.OTHER or seen.finding.reason is Reason.PROCESS_KILLED)
         and not (running_out and seen.finding.cause is Cause.TIMEOUT)
     ]
-    of_others = [(pod, seen) for pod, seen in found if not any(pod is one for one in starters) and _fell(pod)]
+    of_others = [
+        (pod, seen)
+        for pod, seen in found
+        if not any(pod is one for one in starters) and (_fell(pod) or seen.finding.cause is Cause.NODE_LOST)
+    ]
     return of_others or found
 
 
@@ -292,7 +296,7 @@ def _unready(subject: Subject, pod: Object) -> Seen | None:
     times = sum(event.count for event in said)
     told = f"Ready=False ({text_at(ready, 'reason')}); " if ready is not None and text_at(ready, "reason") else ""
     last = said[-1].message if said else text_at(ready, "message")
-    failed = f"its probe failed {times} times: {last}" if said else last
+    failed = f"its probe failed{f' {times} times' if times > 1 else ''}: {last}" if said else last
     return Seen(
         finding=finding(
             Cause.OTHER,

@@ -174,7 +174,7 @@ class TestWeaknesses:
         registry = Registry()
         registry.say(submitted(), leased(), started(1), started(2), time=START)
         registry.say(written(300, 1), time=START + timedelta(seconds=9))
-        assert "9 s after attempt 2 had started" in found(registry)["WRITE_AFTER_TAKEOVER"]["message"]
+        assert "1 s after attempt 2 had started" in found(registry)["WRITE_AFTER_TAKEOVER"]["message"]
 
     def test_crash_loop(self) -> None:
         """CR-07: a checkpoint on which three attempts died is suspect, and the job's audit says so."""

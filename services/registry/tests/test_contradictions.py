@@ -107,10 +107,10 @@ class TestLasting:
         assert ids[0] == ids[1]
 
     def test_end_before_start(self) -> None:
-        """A negative duration is a contradiction, and neither time is changed."""
+        """An end that both the log and its writer place before the start is a contradiction, and neither time is changed."""
         registry = Registry()
-        registry.say(started(1), time=START + timedelta(seconds=60))
         registry.say(ended(1), time=START)
+        registry.say(started(1), time=START + timedelta(seconds=60))
         assert {one.code for one in registry.published()} == {"END_BEFORE_START"}
 
     def test_same_id_other_body(self) -> None:

@@ -186,7 +186,8 @@ def history(
             grounds = "rollback"
         said = f"{grounds}: {one['reason']}" if one["reason"] else grounds
         before = "-" if one["previous"] is None else f"v{one['previous']}"
-        cells = (_at(one["at"]), one["channel"], f"v{one['number']}", before, str(one["by"]), said, _at(one["until"]))
+        at = _at(one["at"]) + (f" (its writer's clock: {_at(one['at_writer'])})" if one.get("at_writer") else "")
+        cells = (at, one["channel"], f"v{one['number']}", before, str(one["by"]), said, _at(one["until"]))
         table.add_row(*(escape(cell) for cell in cells))
     out.print(table if found["moves"] else f"{escape(model)} was never released")
     live = ", ".join(f"{name} → v{number}" for name, number in found["channels"].items())

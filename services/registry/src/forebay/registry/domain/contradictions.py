@@ -13,6 +13,7 @@ from typing import Any
 from forebay.contracts.identifiers import canonical_json, stable_id
 from forebay.registry.domain.cycles import cycle_through
 from forebay.registry.domain.graph import attempts_of, children, get, written_to
+from forebay.registry.domain.log_times import stored_at
 from forebay.registry.domain.nodes import (
     CHECKPOINT,
     CONTRADICTION,
@@ -86,7 +87,6 @@ def within(node: Node) -> Iterator[Contradiction]:
         yield from _same_id(node)
     ended = list(_terminal_twice(node))
     yield from ended
-    yield from _end_before_start(node)
     excused = _TERMINAL_FIELDS.get(node.type, frozenset()) if ended else frozenset()
     for field, claims in fields_of(node).items():
         if len(claims) > 1 and field not in _JUDGEMENT and field not in excused and is_contested(claims):
@@ -139,14 +139,18 @@ def _terminal_twice(node: Node) -> Iterator[Contradiction]:
         )
 
 
-def _end_before_start(node: Node) -> Iterator[Contradiction]:
+def _end_before_start(state: State, node: Node) -> Iterator[Contradiction]:
+    """By the log, and not explained by a start that was only delivered late."""
     start, end = first_fact(node, "AttemptStarted"), first_fact(node, "AttemptEnded")
-    if start is not None and end is not None and end.time < start.time:
+    if start is None or end is None or end.time >= start.time:
+        return
+    began, ended = stored_at(state, node, start), stored_at(state, node, end)
+    if ended < began:
         yield Contradiction(
             code="END_BEFORE_START",
             subject=node.id,
-            message=f"{node.id} ended {(start.time - end.time).total_seconds():g} s before it started",
-            values=(start.time.isoformat(), end.time.isoformat()),
+            message=f"{node.id} ended {(began - ended).total_seconds():g} s before it started",
+            values=(began.isoformat(), ended.isoformat()),
             events=(start.event, end.event),
         )
 
@@ -193,24 +197,28 @@ def _of_attempt(state: State, project: str, node: Node) -> Iterator[Contradictio
     terminal = get(state, project, job_id(job))
     if terminal is not None:
         yield from _after_terminal(terminal, int(number), node.id, node)
-    yield from overlap(get(state, project, attempt_id(job, int(number) - 1)), node)
-    yield from overlap(node, get(state, project, attempt_id(job, int(number) + 1)))
+    yield from _end_before_start(state, node)
+    yield from overlap(state, get(state, project, attempt_id(job, int(number) - 1)), node)
+    yield from overlap(state, node, get(state, project, attempt_id(job, int(number) + 1)))
     if shown(node, "resume_mode") == "resume":
         for child in children(state, project, node.id, CHECKPOINT):
             yield from _regression(node, get(state, project, child))
 
 
-def overlap(before: Node | None, after: Node | None) -> Iterator[Contradiction]:
-    """Two attempts of one job at once; both times are of the part that starts and watches them."""
+def overlap(state: State, before: Node | None, after: Node | None) -> Iterator[Contradiction]:
+    """Two attempts of one job at once: the part that starts and watches them said the start before the end."""
     ended, started = first_fact(before, "AttemptEnded"), first_fact(after, "AttemptStarted")
-    if before is None or after is None or ended is None or started is None or ended.time <= started.time:
+    if before is None or after is None or ended is None or started is None:
         return
-    both = (ended.time - started.time).total_seconds()
+    end, begin = stored_at(state, before, ended), stored_at(state, after, started)
+    if end <= begin:
+        return
+    both = (end - begin).total_seconds()
     yield Contradiction(
         code="ATTEMPT_OVERLAP_SAME_JOB_SLOT",
         subject=after.id,
         message=f"{after.id} started {both:g} s before {before.id} ended",
-        values=(ended.time.isoformat(), started.time.isoformat()),
+        values=(end.isoformat(), begin.isoformat()),
         events=(ended.event, started.event),
     )
 

@@ -187,11 +187,11 @@ _TITLES: dict[str, Callable[[Node], str]] = {
 }
 
 
-_TIMES: dict[str, tuple[tuple[str, str], ...]] = {
+TIMES: dict[str, tuple[tuple[str, str], ...]] = {
     ATTEMPT: (("started_at", "AttemptStarted"), ("ended_at", "AttemptEnded")),
     JOB: (("submitted_at", "JobSubmitted"),),
 }
-"""When something happened, by the clock of the part that saw it; for people, it orders nothing."""
+"""When something happened; `log_clock.times_json` reads it by the log's clock."""
 
 
 def title_of(node_id: str, node: Node | None) -> str:
@@ -217,10 +217,6 @@ def node_json(node_id: str, node: Node | None, *, claims: bool = False) -> dict[
         return found
     fields = fields_of(node)
     found["fields"] = {name: several[0].value for name, several in sorted(fields.items())}
-    for name, event in _TIMES.get(node.type, ()):
-        times = [fact.time for fact in node.facts if fact.name == event]
-        if times:
-            found["fields"][name] = min(times).isoformat()
     for name in ("files", "kept_files"):
         files = found["fields"].get(name)
         if isinstance(files, list):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from forebay.registry.domain.contradictions import Contradiction
 from forebay.registry.domain.graph import attempts_of, children, get, written_to
+from forebay.registry.domain.log_times import stored_at, stored_times
 from forebay.registry.domain.nodes import (
     ATTEMPT,
     CHECKPOINT,
@@ -118,9 +119,12 @@ def _after_takeover(state: State, project: str, node: Node) -> Iterator[Contradi
     written, number = first_fact(node, "CheckpointWritten"), shown(node, "attempt")
     if written is None:
         return
-    later = first_fact(get(state, project, attempt_id(shown(node, "job"), number + 1)), "AttemptStarted")
-    if later is not None and written.time > later.time:
-        after = (written.time - later.time).total_seconds()
+    following = get(state, project, attempt_id(shown(node, "job"), number + 1))
+    later = first_fact(following, "AttemptStarted")
+    if following is None or later is None:
+        return
+    after = (stored_at(state, node, written) - stored_at(state, following, later)).total_seconds()
+    if after > 0 and written.time > later.time:  # one that was only delivered late is none
         message = (
             f"attempt {number} wrote step {shown(node, 'step')} {after:g} s after attempt {number + 1} had started"
         )
@@ -137,16 +141,17 @@ def _of_model(state: State, project: str, node: Node) -> Iterator[Contradiction]
         yield _weak("MODEL_BROKEN", node, f"{node.id} is broken: {why}", (shown(node, "artefact_sha256"),))
     for dataset in shown(node, "datasets", []):
         version = get(state, project, dataset)
-        if (gone := _gone(version)) is not None:
+        if (gone := _gone(state, version)) is not None:
             yield _weak("NEEDED_BUT_GONE", node, f"{node.id} was made from {dataset}, which {gone}", (dataset,))
 
 
-def _gone(version: Node | None) -> str | None:
+def _gone(state: State, version: Node | None) -> str | None:
     removed = first_fact(version, "DatasetVersionRemoved")
     if removed is not None:
         return f"{removed.values['removed_by']} removed: {removed.values['removed_reason']}"
     checks = facts_named(version, "DatasetVersionChecked")
-    last = max(checks, key=lambda fact: (fact.time, fact.event), default=None)
+    times = {} if version is None else stored_times(state, version)
+    last = max(checks, key=lambda fact: (times.get(fact.event, fact.time), fact.event), default=None)
     if last is not None and last.values.get("whole") is False:
         return f"is not whole: {last.values.get('check_message', 'no details')}"
     return None

@@ -13,6 +13,7 @@ from typing import Any
 from forebay.registry.domain.contradictions import Contradiction
 from forebay.registry.domain.graph import get
 from forebay.registry.domain.keeping import files_of, is_kept
+from forebay.registry.domain.log_clock import skewed_writers
 from forebay.registry.domain.nodes import (
     CONTRADICTION,
     DATASET,
@@ -32,7 +33,7 @@ from forebay.registry.domain.view import facts_named, shown
 from forebay.registry.domain.weaknesses import weaknesses
 from forebay.registry.ports import Artefacts, EpisodeLists
 from forebay.registry.questions.as_of import as_of
-from forebay.registry.questions.contradictions import ANCESTORS, SCAN, above, of_node, skews, to_json
+from forebay.registry.questions.contradictions import ANCESTORS, SCAN, above, of_node, to_json
 from forebay.registry.questions.request_args import flag, number, optional_text
 from forebay.registry.questions.version_episodes import Window, episodes_of, inside, resolve_any, windows_of
 from forebay.runtime.machine import Question, Request
@@ -115,7 +116,7 @@ def _page(work: _Audit, request: Request) -> dict[str, Any]:
         if node.type == RELEASE:
             _live(work, node)
     if not start:
-        work.findings += skews(work.state, work.project, None)
+        work.findings += skewed_writers(work.state, work.project, nodes, everywhere=True)
         work.findings += _parked(work)
     more = len(nodes) == limit
     return {"id": None, "checked": len(nodes), "after": nodes[-1].id if more else None, "complete": not more}
@@ -132,7 +133,7 @@ def _one(work: _Audit, root: str) -> dict[str, Any]:
         readers = [windows_of(job)[version.id] for job in jobs if version.id in windows_of(job)]
         windows = [window for several in readers for window in several]
         _tombstones(work, root, version, windows)
-    work.findings += skews(work.state, work.project, {node.id for node in nodes})
+    work.findings += skewed_writers(work.state, work.project, nodes, everywhere=False)
     if cut:
         work.lack(root, f"more than {ANCESTORS} nodes made it; ask for one of them by its id")
     return {"id": root, "checked": len(nodes), "after": None, "complete": not cut}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from forebay.registry.domain.contradictions import Contradiction, every, step_back
-from forebay.registry.domain.evolve import SKEW_LIMIT
 from forebay.registry.domain.graph import get
+from forebay.registry.domain.log_clock import skewed_writers
 from forebay.registry.domain.names import resolve
-from forebay.registry.domain.nodes import CONTRADICTION, JOB, Node, Skew, local_id
+from forebay.registry.domain.nodes import CONTRADICTION, JOB, Node, local_id
 from forebay.registry.domain.view import parents_of
 from forebay.registry.questions.request_args import number, optional_text
 from forebay.runtime.machine import Request
@@ -26,7 +26,7 @@ def contradictions(state: State, request: Request) -> dict[str, Any]:
     root = resolve(state, request.project, wanted)
     nodes, cut = above(state, request.project, root)
     found = [one for node in nodes for one in of_node(state, request.project, node)]
-    found += skews(state, request.project, {node.id for node in nodes})
+    found += skewed_writers(state, request.project, nodes, everywhere=False)
     return {"id": root, "contradictions": to_json(found), "checked": len(nodes), "after": None, "complete": not cut}
 
 
@@ -38,7 +38,7 @@ def _page(state: State, request: Request) -> dict[str, Any]:
     nodes = [node for node in page if node.key.startswith(prefix)]
     found = [one for node in nodes for one in of_node(state, request.project, node)]
     if not start:
-        found += skews(state, request.project, None)
+        found += skewed_writers(state, request.project, nodes, everywhere=True)
     more = len(nodes) == limit
     return {
         "id": None,
@@ -71,23 +71,6 @@ def above(state: State, project: str, root: str) -> tuple[list[Node], bool]:
                 seen.add(parent)
                 waiting.append(parent)
     return found, bool(waiting)
-
-
-def skews(state: State, project: str, only: set[str] | None) -> list[Contradiction]:
-    prefix = f"{project}/"
-    return [
-        Contradiction(
-            code="CLOCK_SKEW",
-            subject=skew.nodes[0] if skew.nodes else skew.event,
-            message=f"{skew.name} says it happened {skew.ahead_s:.0f} s after it was stored"
-            f" (limit {SKEW_LIMIT.total_seconds():.0f} s); its time is kept and orders nothing",
-            values=(skew.time.isoformat(), skew.stored_at.isoformat()),
-            events=(skew.event,),
-            settled=False,
-        )
-        for skew in state.all(Skew, after=prefix, limit=200)
-        if skew.key.startswith(prefix) and (only is None or only.intersection(skew.nodes))
-    ]
 
 
 def to_json(found: list[Contradiction]) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ from typing import Any
 
 from forebay.registry.domain.evidence import evidence_words, is_typed
 from forebay.registry.domain.graph import get
+from forebay.registry.domain.log_clock import writers_time
+from forebay.registry.domain.log_times import stored_at
 from forebay.registry.domain.names import CHANNELS, top, unknown
 from forebay.registry.domain.nodes import EVALUATION, MODEL, Arrival, Channel, Fact, release_id
 from forebay.registry.domain.view import facts_named, shown
@@ -59,11 +61,13 @@ def _moves(state: State, project: str, name: str, channel: str, missing: list[di
             continue
         fact, arrival = facts[0], state.get(Arrival, node.key)
         seq = next((seen.seq for seen in arrival.seen() if seen.event == fact.event), 0) if arrival else 0
+        stored = stored_at(state, node, fact)
         evaluation = get(state, project, f"{EVALUATION}:{fact.values.get('evaluation')}")
         evidence = {"evidence": evidence_words(evaluation), "typed": evaluation is not None and is_typed(evaluation)}
-        found.append({**_move(channel, move, fact, seq), **evidence, "number": shown(node, "number")})
+        times = {"at": stored.isoformat(), **writers_time("at_writer", stored, fact.time)}
+        found.append({**_move(channel, move, fact, seq), **times, **evidence, "number": shown(node, "number")})
         if len(found) > 1:
-            found[-2]["until"] = fact.time.isoformat()
+            found[-2]["until"] = stored.isoformat()
     return found
 
 
@@ -75,7 +79,6 @@ def _move(channel: str, move: int, fact: Fact, seq: int) -> dict[str, Any]:
         "action": said["action"],
         "number": said["number"],
         "previous": said.get("previous"),
-        "at": fact.time.isoformat(),
         "until": None,
         "seq": seq,
         "by": said.get("by"),

@@ -11,9 +11,10 @@ from typing import Any
 
 from forebay.registry.domain.contradictions import within
 from forebay.registry.domain.graph import get
+from forebay.registry.domain.log_clock import times_json
 from forebay.registry.domain.nodes import CHECKPOINT, DATASET, EPISODE, JOB, Arrival, Node
 from forebay.registry.domain.relations import DERIVED_FROM, HOLDS, READS, STARTS_FROM
-from forebay.registry.domain.view import first_fact, node_json, parents_of, shown
+from forebay.registry.domain.view import TIMES, first_fact, node_json, parents_of, shown
 from forebay.registry.ports import EpisodeLists
 from forebay.registry.questions.as_of import as_of
 from forebay.registry.questions.request_args import flag, number, optional_text, text
@@ -90,6 +91,8 @@ def _node(
 ) -> dict[str, Any]:
     node = get(walk.state, walk.project, node_id)
     found = node_json(node_id, node, claims=walk.claims)
+    if node is not None:
+        found["fields"] |= times_json(walk.state, node, TIMES.get(node.type, ()))
     if via is not None:
         found["via"] = via
     found["parents"] = []

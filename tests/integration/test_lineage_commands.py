@@ -15,10 +15,8 @@ from forebay.contracts.codec import encode
 from forebay.contracts.parts import Part
 from forebay.contracts.v1.episodes import EpisodeWithdrawn
 from forebay.contracts.v1.jobs import JobSucceeded
-from forebay.registry.app import definition
-from forebay.registry.domain.decide import VERIFY
+from forebay.registry.app import definition, workers_of
 from forebay.registry.settings import RegistrySettings
-from forebay.registry.workers.verify_checkpoint import CheckpointVerifier
 from forebay.runtime.app import run_service
 
 from services.registry.tests.histories import (
@@ -80,8 +78,7 @@ async def person(
     settings = RegistrySettings(
         home=home, nats_url=server.url, nkey_file=server.key(definition().source), store=tmp_path / "state.sqlite"
     )
-    workers = {VERIFY: CheckpointVerifier(settings.roots())}
-    task = asyncio.create_task(run_service(definition(), settings, workers))
+    task = asyncio.create_task(run_service(definition(), settings, workers_of(settings)))
     saves = home / "jobs" / PROJECT / "reach-1" / "output" / "checkpoints"
     ref = write_list(tmp_path / "episodes.json", [episode_id(0), episode_id(1)])
     await say(server, uploaded(0), uploaded(1), accepted(0), accepted(1), committed(1, ref, 2), tagged(1))

@@ -12,17 +12,13 @@ from forebay.contracts.body import EventBody
 from forebay.contracts.catalogue import spec_of
 from forebay.contracts.parts import PROJECT_PARTS, Part, Source
 from forebay.contracts.v1.jobs import JobSucceeded
-from forebay.registry.app import VERIFIERS, definition
+from forebay.registry.app import VERIFIERS, definition, workers_of
 from forebay.registry.domain.decide import VERIFY
-from forebay.registry.domain.keeping import KEEP
 from forebay.registry.settings import RegistrySettings
-from forebay.registry.workers.keep_model import ModelKeeper
-from forebay.registry.workers.verify_checkpoint import CheckpointVerifier
 from forebay.runtime.app import run_service
 from forebay.runtime.client import Answer, Client
 from forebay.runtime.errors import Refused, Unreachable
 from forebay.runtime.rebuild import rebuild
-from forebay.runtime.work import Worker
 
 from services.registry.tests.histories import (
     PROJECT,
@@ -61,9 +57,7 @@ async def registry(server: NatsServer, folder: Path) -> AsyncIterator[None]:
     settings = RegistrySettings(
         home=folder, nats_url=server.url, nkey_file=server.key(service.source), store=folder / "state.sqlite"
     )
-    workers: dict[str, Worker] = {VERIFY: CheckpointVerifier(settings.roots())}
-    workers[KEEP] = ModelKeeper(settings.roots(), settings.models())
-    task = asyncio.create_task(run_service(service, settings, workers, slots={VERIFY: VERIFIERS}))
+    task = asyncio.create_task(run_service(service, settings, workers_of(settings), slots={VERIFY: VERIFIERS}))
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from forebay.cli.output import AsJson, Project, console, print_json
 from forebay.cli.place import Place, find_place
+from forebay.runtime.terminal import print_line
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _KEPT_WITHIN_S = 3600.0
 """How long a registration waits for its files; keeping goes on without it."""
+_SILENT_S = 3.0
 _PAUSE_S = 0.3
 
 
@@ -100,9 +102,13 @@ def _deliver(about: Mapping[str, Any], folder: Path) -> Delivered:
 
 def wait_until_kept(place: Place, model: str, number: int) -> dict[str, Any]:
     """What the registry says of the files once they are kept, or cannot be. Keeping goes on if this is interrupted."""
-    end = time.monotonic() + _KEPT_WITHIN_S
+    begun = time.monotonic()
+    end, said = begun + _KEPT_WITHIN_S, False
     while True:
         found = dict(place.ask("registry", "model-files", {"model": model, "number": number}))
         if found["kept"] or found["problem"] or not found["files"] or time.monotonic() > end:
             return found
+        if not said and time.monotonic() > begun + _SILENT_S:
+            print_line(f"{model}@v{number}: its files are being copied into the model store …", stderr=True)
+            said = True
         time.sleep(_PAUSE_S)

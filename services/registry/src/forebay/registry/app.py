@@ -45,13 +45,20 @@ def definition(lists: EpisodeLists | None = None, artefacts: Artefacts | None = 
     )
 
 
+def workers_of(settings: RegistrySettings) -> dict[str, Worker]:
+    """Who does the registry's long work."""
+    roots = settings.roots()
+    return {
+        VERIFY: CheckpointVerifier(roots),
+        KEEP: ModelKeeper(roots, settings.models()),
+        DELETE: FileDeleter(roots),
+    }
+
+
 async def run() -> None:
     """Run until stopped."""
     settings = load_settings(RegistrySettings)
-    roots, store = settings.roots(), settings.models()
-    workers: dict[str, Worker] = {VERIFY: CheckpointVerifier(roots), KEEP: ModelKeeper(roots, store)}
-    workers[DELETE] = FileDeleter(roots)
-    service = definition(FileEpisodeLists(settings.episode_lists()), FileArtefacts(roots, store))
-    modules = (CheckpointVerifier.__module__, ModelKeeper.__module__, FileDeleter.__module__)
-    processes = ProcessServer(modules)
+    workers, files = workers_of(settings), FileArtefacts(settings.roots(), settings.models())
+    service = definition(FileEpisodeLists(settings.episode_lists()), files)
+    processes = ProcessServer(tuple(sorted({type(worker).__module__ for worker in workers.values()})))
     await run_service(service, settings, workers, slots={VERIFY: VERIFIERS, KEEP: KEEPERS}, processes=processes)

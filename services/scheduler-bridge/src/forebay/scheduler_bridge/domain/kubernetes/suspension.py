@@ -35,6 +35,8 @@ def is_suspended(job: Object) -> bool:
 def look_at(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
     """A suspended job for which no queue controller made anything."""
     root = subject.root
+    if root is not None and part(root, "spec", "parallelism") == 0 and not is_suspended(root) and not subject.pods:
+        yield Seen(finding=_no_pods(root, rule), since=moment(text_at(root, "metadata", "creationTimestamp")))
     if root is None or subject.workloads or not is_suspended(root) or any(not _stops(pod) for pod in subject.pods):
         return
     made = moment(text_at(root, "metadata", "creationTimestamp"))
@@ -44,6 +46,19 @@ def look_at(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:
     told = _in_queue(root, str(queue), made, now, rule) if queue else _without_queue(root, made, since, rule)
     evidence = read_condition(stated, kind_of(root), where="jobCondition").evidence if stated else ()
     yield Seen(finding=told, since=made if queue else since, evidence=evidence)
+
+
+def _no_pods(root: Object, rule: str) -> Finding:
+    """A Job that may run no pod at a time waits as a suspended one does."""
+    return finding(
+        Cause.OTHER,
+        f"{kind_of(root)} {name_of(root)} may run 0 pods at a time (spec.parallelism is 0), so it waits until somebody changes that",
+        rule,
+        reason=Reason.SUSPENDED,
+        layer=Layer.JOB_OBJECT,
+        next_action="set spec.parallelism to the number of pods that should run",
+        weight=27,
+    )
 
 
 def _stops(pod: Object) -> bool:

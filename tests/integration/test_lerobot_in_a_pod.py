@@ -112,10 +112,10 @@ async def test_saves_of_a_pod_that_was_lost_are_announced_by_the_next(server: Na
     assert (1, 20) in await steps(server)
 
 
-async def test_without_a_save_a_second_attempt_is_refused_unless_it_may_begin_anew(
+async def test_without_a_save_a_second_attempt_begins_anew_unless_that_is_forbidden(
     server: NatsServer, tmp_path: Path
 ) -> None:
-    """Exit code 204, with the reason; with a cold start allowed, what LeRobot would stumble over is set aside."""
+    """Nothing was saved, so nothing is lost: what LeRobot would stumble over is set aside. Forbidden: exit code 204."""
     await say(server, submitted(), admitted(1), started(1))
     first = pod(server, tmp_path, 1)
     assert await first.prepare() == 0, first.printed
@@ -123,10 +123,10 @@ async def test_without_a_save_a_second_attempt_is_refused_unless_it_may_begin_an
     await first.train(*command, lerobot_words=1, DIE_AT="10")
     await say(server, ended(1, code=137), admitted(2), started(2))
     second = pod(server, tmp_path, 2)
+    second.told = {**second.told, "forbid_cold_start": True}
     assert await second.prepare() == 204, second.printed
     assert second.failed() == {"resume": "ResumeRefused"}
     third = pod(server, tmp_path, 3)
-    third.told = {**third.told, "allow_cold_start": True}
     await say(server, ended(2, code=204), admitted(3), started(3))
     assert await third.prepare() == 0, third.printed
     code, out = await third.train(*command, lerobot_words=1)

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Stands in for lerobot-train where its behaviour matters to Forebay: it refuses an output folder that
 # exists, saves into checkpoints/NNNNNN and moves `last` when a save is finished, and resumes with
-# --config_path and --resume=true and nothing else. DIE_AT=N: the first run is killed at step N,
-# in the middle of a save whose files are all there.
+# --config_path and --resume=true; a policy beside them shadows the checkpoint, and what else is said there
+# overrides the saved configuration. DIE_AT=N: the first run is killed at step N, in the middle of a save whose
+# files are all there.
 set -eu
-output='' steps=100 freq=20 resume=false config='' root=''
+output='' steps=100 freq=20 resume=false config='' root='' policy=''
 for word do
   case $word in
     --output_dir=*) output=${word#*=} ;;
@@ -13,7 +14,7 @@ for word do
     --resume=*) resume=${word#*=} ;;
     --config_path=*) config=${word#*=} ;;
     --dataset.root=*) root=${word#*=} ;;
-    --policy.*=*) ;;
+    --policy.*=*) policy=$word ;;
     *) echo "lerobot-train: error: unrecognized arguments: $word" >&2; exit 2 ;;
   esac
 done
@@ -22,12 +23,12 @@ setting() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2"; }
 
 step=0
 if [ "$resume" = true ]; then
-  if [ "$#" -ne 2 ]; then echo "ValueError: options beside --config_path shadow the checkpoint" >&2; exit 1; fi
+  if [ -n "$policy" ]; then echo "ValueError: $policy beside --config_path shadows the checkpoint" >&2; exit 1; fi
   if [ ! -r "$config" ]; then echo "FileNotFoundError: $config" >&2; exit 1; fi
   save=$(dirname "$(dirname "$config")")
   step=$(setting step "$save/training_state/training_step.json")
-  output=$(setting output_dir "$config") steps=$(setting steps "$config") freq=$(setting save_freq "$config")
-  root=$(setting root "$config")
+  output=${output:-$(setting output_dir "$config")} steps=$(setting steps "$config") freq=$(setting save_freq "$config")
+  root=${root:-$(setting root "$config")}
   DIE_AT=0
 elif [ -e "$output" ]; then
   echo "FileExistsError: Output directory $output already exists and resume is False." >&2
@@ -46,6 +47,7 @@ write_save() {
   printf '\002\000\000\000\000\000\000\000{}' > "$folder/pretrained_model/model.safetensors"
   printf '\002\000\000\000\000\000\000\000{}' > "$folder/training_state/optimizer_state.safetensors"
   printf '\002\000\000\000\000\000\000\000{}' > "$folder/training_state/rng_state.safetensors"
+  echo '[]' > "$folder/training_state/optimizer_param_groups.json"
   echo '{"lr": 0.1}' > "$folder/training_state/scheduler_state.json"
   printf '{"step": %d}\n' "$1" > "$folder/training_state/training_step.json"
 }

@@ -137,11 +137,11 @@ class LocalProcesses:
         return Observation(
             stage=self._stage(folder, record, child, report),
             alive=agent_alive or bool(living),
-            agent_alive=agent_alive or any(_is_agent(process, folder) for process in living),
+            agent_alive=agent_alive or (record is None and any(_is_agent(process, folder) for process in living)),
             agent=_shown(record.agent if record else None),
             command=_shown(record.command if record else None),
             exit=report or self._never_began(folder, child, code, living),
-            stopped="" if agent_alive else _stopped_by(folder, reported=report is not None),
+            stopped=_stopped_by(folder, vanished=not agent_alive and report is None),
             processes=tuple(process.pid for process in living),
         )
 
@@ -217,11 +217,7 @@ def _folder_of(process: psutil.Process) -> str | None:
 def _is_agent(process: psutil.Process, folder: Path) -> bool:
     """An agent between its start and its process.json leads the session that we made for it."""
     with suppress(psutil.Error, OSError):
-        return (
-            not (folder / "process.json").exists()
-            and _folder_of(process) == str(folder)
-            and os.getsid(process.pid) == process.pid
-        )
+        return _folder_of(process) == str(folder) and os.getsid(process.pid) == process.pid
     return False
 
 
@@ -243,13 +239,13 @@ STOP_MARK = "stop.json"
 """Written beside process.json by whoever ends attempts on purpose: `{"by": "forebay down"}`."""
 
 
-def _stopped_by(folder: Path, *, reported: bool) -> str:
-    """Why a vanished agent did not fail: it was stopped on purpose, or its machine was restarted."""
+def _stopped_by(folder: Path, *, vanished: bool) -> str:
+    """Why an attempt did not fail: it was stopped on purpose, or its agent vanished because the machine was restarted."""
     mark = _read_json(folder / STOP_MARK)
     if mark is not None:
         return f"the attempt was stopped by {str(mark.get('by') or 'somebody')[:80]}"
-    if reported:
-        return ""  # it ended before that
+    if not vanished:
+        return ""
     try:
         written = (folder / "process.json").stat().st_mtime
     except OSError:

@@ -266,11 +266,11 @@ def test_stale_marks(tmp_path: Path, age_s: float, older_s: float, state: str, s
     """A mark means `still writing` only for the newest save, changed a moment ago, in a folder that is no copy."""
     now = time.time()
     put(tmp_path / "000500", own(500))
-    put(tmp_path / "001000", own(1000) | {".incomplete": b""})
+    put(tmp_path / "001000", own(1000) | {".incomplete": b"", "logs/a": b"1"})
     if later:
         put(tmp_path / "001500", own(1500))
     for folder, age in (("000500", older_s), ("001000", age_s)):
-        for path in (tmp_path / folder).iterdir():
+        for path in (one for one in (tmp_path / folder).rglob("*") if one.is_file()):
             os.utime(path, (now - age, now - age))
     save = look_at(tmp_path, now=now).saves[1]
     assert save.state == state

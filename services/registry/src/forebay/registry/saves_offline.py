@@ -175,7 +175,7 @@ def _judge(place: Path) -> Judged:
         findings=findings,
         made_with=_made_with(folder),
         kind=verdict.kind,
-        changed=max((path.lstat().st_mtime for path in paths), default=0.0),
+        changed=max((path.lstat().st_mtime for path in paths if not path.is_dir()), default=place.stat().st_mtime),
     )
 
 
@@ -343,8 +343,8 @@ def _meant(found: Found, named: str) -> tuple[str, tuple[str, ...]]:
         return name, ()
     target = linked.target if linked is not None and linked.target is not None else found.saves[-1].name
     step = next((save.step for save in found.saves if save.name == target), 0)
-    how = "names" if linked is not None else "is no name here, so it means the newest,"
-    return target, (f"{name} {how} {target} (step {step})",)
+    how = f"{name} names" if linked is not None else f"nothing here is called {name}, so it means the newest,"
+    return target, (f"{how} {target} (step {step})",)
 
 
 def _why(save: Judged) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,16 @@ _REQUEST_CHARACTERS = 16_384
 _SHOWN = 12
 
 
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What the person asks for beside the folder."""
+
+    revision: str | None
+    request: str | None
+    """What was ordered, as JSON text."""
+    replace: bool
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("upload", epilog="Example: forebay upload ./recordings --dataset pick-place --wait")(upload)
@@ -39,6 +50,10 @@ def upload(
     project: Project = None,
     revision: Annotated[str | None, typer.Option(help="Revision at the source, for lineage.")] = None,
     request: Annotated[Path | None, typer.Option(help="JSON file: what was ordered, to compare with.")] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Make a version of exactly this folder, instead of adding to the last one."),
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the verdict on each episode.")] = False,
     timeout: Annotated[
         float | None,
@@ -49,13 +64,21 @@ def upload(
     """Upload a folder: every file whole, with its digest. The same folder again is the same upload.
 
     A kill or an outage loses nothing: run the same command again.
+
+    With --replace the next version holds exactly this folder, for example after
+    lerobot-edit-dataset or a pull from the Hub. Episodes whose rows are in the dataset
+    already keep their ids; versions from before stay as they are.
     """
     late = f"the upload was not complete within {timeout} s"
     with ends_within(timeout, late, "run the same command again: what was copied is not copied twice", as_json=as_json):
         place = find_place(project)
         result = run_async(
             _upload(
-                place, path, dataset, (revision, _read_request(request)), wait_s=_VERDICT_WITHIN_S if wait else None
+                place,
+                path,
+                dataset,
+                _Wish(revision, _read_request(request), replace),
+                wait_s=_VERDICT_WITHIN_S if wait else None,
             )
         )
     if as_json:
@@ -67,7 +90,7 @@ def upload(
 
 
 async def _upload(
-    place: Place, path: Path, dataset: str | None, said: tuple[str | None, str | None], *, wait_s: float | None
+    place: Place, path: Path, dataset: str | None, wish: _Wish, *, wait_s: float | None
 ) -> dict[str, Any]:
     from forebay.contracts.identifiers import check_name, slug  # noqa: PLC0415 help must not pay for it
     from forebay.sdk.collector import Collector  # noqa: PLC0415
@@ -84,13 +107,13 @@ async def _upload(
     async with BusLink(place.nats_url, place.key(collector.source), collector.outbox) as link:
         delivery = asyncio.create_task(link.deliver_for_ever())
         try:
-            done = await _copy(collector, path, name, said)
+            done = await _copy(collector, path, name, wish)
         finally:
             delivery.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await delivery
         if done.repeated and not await _known(place, done.upload):
-            done = await in_daemon_thread(lambda: collector.upload(path, name, again=True))
+            done = await in_daemon_thread(lambda: collector.upload(path, name, replaces=wish.replace, again=True))
         left = await link.drain(_DELIVER_WITHIN_S)
         if left:
             await _say_what_waits(link, left)
@@ -138,13 +161,18 @@ def _read_request(path: Path | None) -> str | None:
     return text
 
 
-async def _copy(collector: Collector, path: Path, name: str, said: tuple[str | None, str | None]) -> Uploaded:
-    """Run the collector in a thread with a progress bar. `said`: source revision and collection request."""
+async def _copy(collector: Collector, path: Path, name: str, wish: _Wish) -> Uploaded:
+    """Run the collector in a thread with a progress bar."""
     columns = (TextColumn("{task.description:<8}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors(), transient=True) as bars:
         return await in_daemon_thread(
             lambda: collector.upload(
-                path, name, source_revision=said[0], collection_request=said[1], progress=_Bar(bars)
+                path,
+                name,
+                source_revision=wish.revision,
+                collection_request=wish.request,
+                replaces=wish.replace,
+                progress=_Bar(bars),
             )
         )
 

@@ -73,12 +73,13 @@ class Collector:
         source_ref: str | None = None,
         source_revision: str | None = None,
         collection_request: str | None = None,
+        replaces: bool = False,
         progress: Progress | None = None,
         again: bool = False,
     ) -> Uploaded:
         """Copy the folder and write its events into the outbox.
 
-        Raises `NotADatasetError` before anything is copied or said. `again` repeats
+        With `replaces` the next version holds exactly this folder. Raises `NotADatasetError` before anything is copied or said. `again` repeats
         the events of an upload that was delivered before; they are the same events.
         """
         progress = progress or Silent()
@@ -86,7 +87,7 @@ class Collector:
         progress.stage("reading", found.bytes)
         hashed = hash_files(found.files, progress.advance)
         manifest = manifest_bytes(hashed, found.left_out)
-        upload = upload_id(self.project, dataset, manifest)
+        upload = upload_id(self.project, dataset, manifest, replaces=replaces)
         landing = Landing(self._landing / upload)
         before = landing.record()
         result = Uploaded(
@@ -107,6 +108,7 @@ class Collector:
             source_ref=source_ref or str(folder),
             source_revision=source_revision or found.revision,
             collection_request=collection_request,
+            replaces=replaces,
         )
         landing.write_record(record.model_copy(update={"delivered": False}))
         self._say([self._started(record, dataset, found, landing)])
@@ -152,6 +154,7 @@ class Collector:
             expected_bytes=found.bytes,
             source_revision=record.source_revision,
             collection_request=record.collection_request,
+            replaces=record.replaces or None,
         )
         return self._event(body, record.upload)
 

@@ -48,6 +48,7 @@ class UploadRecord(BaseModel):
     source_ref: str
     source_revision: str | None = None
     collection_request: str | None = None
+    replaces: bool = False
     delivered: bool = False
 
 
@@ -76,9 +77,10 @@ def manifest_bytes(files: Iterable[Hashed], left_out: Iterable[LeftOut] = ()) ->
     return canonical_json(manifest)
 
 
-def upload_id(project: str, dataset: str, manifest: bytes) -> str:
+def upload_id(project: str, dataset: str, manifest: bytes, *, replaces: bool = False) -> str:
     """Equal content for one dataset is the same upload, however often and from wherever it comes."""
-    return "up-" + stable_id(project, dataset, hashlib.sha256(manifest).hexdigest())[:24]
+    kind = ("replaces",) if replaces else ()
+    return "up-" + stable_id(project, dataset, hashlib.sha256(manifest).hexdigest(), *kind)[:24]
 
 
 class Landing:

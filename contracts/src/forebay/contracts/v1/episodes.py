@@ -27,6 +27,8 @@ class UploadStarted(EventBody):
     source_revision: str | None = None
     collection_request: str | None = Field(default=None, max_length=16_384)
     """What was ordered, as JSON text; ingest compares the result with it."""
+    replaces: bool | None = None
+    """True: its version holds exactly this folder, instead of adding to the version before."""
 
 
 class RowWindow(Value):
@@ -116,6 +118,8 @@ class EpisodeAccepted(EventBody):
     """Digest of the episode's rows, so that the same recording is recognised again."""
     as_read: EpisodeContent | None = None
     """What the files hold, when the collector claimed something else in EpisodeUploaded; it counts instead."""
+    same_as: Id | None = None
+    """An episode of the dataset with these very rows, when the upload replaces others: versions list this one under that id."""
 
 
 class EpisodeHeld(EventBody):

@@ -135,7 +135,7 @@ def derivation(state: State, request: Request) -> dict[str, Any]:
 def diff(state: State, request: Request) -> dict[str, Any]:
     """`{a, b}`, each `name@v3` or `name@tag` -> episodes that came and went, tasks, and where both lie."""
     before, after = (selected(state, _about(request, side))[1] for side in ("a", "b"))
-    left, right = ({episode.id: episode for episode in members(state, one)} for one in (before, after))
+    left, right = ({episode.listed_id: episode for episode in members(state, one)} for one in (before, after))
     tasks = [sorted({task for episode in side.values() for task in episode.tasks}) for side in (left, right)]
     came, went = ([side[id_] for id_ in side if id_ not in other] for side, other in ((right, left), (left, right)))
     return {
@@ -160,7 +160,7 @@ def _about(request: Request, side: str) -> Request:
 
 def _moved(episode: Episode) -> dict[str, Any]:
     return {
-        "episode": episode.id,
+        "episode": episode.listed_id,
         "length": episode.length,
         "tasks": list(episode.tasks),
         "upload": episode.upload,
@@ -256,7 +256,7 @@ def _upload(found: Upload) -> dict[str, Any]:
 
 def _episode(found: Episode) -> dict[str, Any]:
     return {
-        "episode": found.id,
+        "episode": found.listed_id,
         "upload": found.upload,
         "dataset": found.dataset,
         "source_index": found.source_index,

@@ -24,7 +24,7 @@ from forebay.ingest.domain.documents import (
     version_key,
     waiting_for,
 )
-from forebay.ingest.domain.membership import holds
+from forebay.ingest.domain.membership import copies, holds
 from forebay.ingest.domain.registering import registration_work
 from forebay.ingest.domain.resolve import TRAIN_READY, Resolution, resolve, unusable
 from forebay.ingest.domain.waiving import accept_freed
@@ -166,6 +166,8 @@ def _next_work(state: State, project: str, dataset: str) -> Iterator[Action]:
         payload |= {"number": upload.version, "base": found.trunk}
         if upload.late:  # episodes that were accepted later make another work of the same upload
             payload["late"] = list(upload.late)
+        elif upload.replaces:
+            payload["replaces"] = True
         key = f"{upload.id}-v{upload.version}" if upload.late else upload.id
         yield Work(kind=CONVERT, key=key, project=project, payload=payload)
     elif derivation is not None and derivation.state == "WRITING":
@@ -213,8 +215,9 @@ def _episode_withdrawn(state: State, project: str, id_: str) -> Iterator[Action]
     episode = state.get(Episode, place(project, id_))
     if episode is None:
         return
+    every = copies(state, episode)
     for version in state.find(Version, "dataset_key", place(project, episode.dataset)):
-        if not holds(version, episode):
+        if not any(holds(version, one) for one in every):
             continue
         for lease in state.find(Lease, "uses", use_of(project, version.dataset, version.number)):
             if lease.ended is None:

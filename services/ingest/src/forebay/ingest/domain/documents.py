@@ -39,6 +39,8 @@ class Upload(Document, frozen=True, kw_only=True):
     request: str | None = None
     """What was ordered, as JSON text."""
     expected_episodes: int = 0
+    replaces: bool = False
+    """Its version holds exactly its folder, instead of adding to the version before."""
     state: str = "ARRIVING"
     """ARRIVING, WAITING (for another upload of the dataset), VALIDATING, CONVERTING, COMMITTED, REFUSED."""
     uploaded: int = 0
@@ -122,7 +124,7 @@ class Episode(Document, frozen=True, kw_only=True):
     """One episode and its verdict."""
 
     kind: ClassVar[str] = "episode"
-    indexed: ClassVar[tuple[str, ...]] = ("upload_key",)
+    indexed: ClassVar[tuple[str, ...]] = ("upload_key", "same_as_key")
 
     project: str
     id: str
@@ -140,6 +142,8 @@ class Episode(Document, frozen=True, kw_only=True):
     """The first finding in words."""
     sha256: str | None = None
     """Digest of its rows."""
+    same_as: str | None = None
+    """An earlier episode with the same rows, whose id versions list it under."""
     accepted: bool = False
     """Its verdict was good, whatever became of it since: versions of that time hold it."""
     withdrawn: str | None = None
@@ -166,6 +170,15 @@ class Episode(Document, frozen=True, kw_only=True):
     @property
     def upload_key(self) -> str:
         return place(self.project, self.upload)
+
+    @property
+    def same_as_key(self) -> str | None:
+        return None if self.same_as is None else place(self.project, self.same_as)
+
+    @property
+    def listed_id(self) -> str:
+        """The id that versions list it under."""
+        return self.same_as or self.id
 
 
 class Recording(Document, frozen=True, kw_only=True):

@@ -27,14 +27,14 @@ from forebay.ingest.domain.documents import (
 )
 from forebay.ingest.domain.fold_versions import fold_version
 from forebay.ingest.domain.line import after_verdicts, take_turn
-from forebay.ingest.domain.membership import holds
+from forebay.ingest.domain.membership import copies, holds
 from forebay.ingest.domain.pinning import pin_waiting, put_pinned
 from forebay.ingest.domain.registering import fold_registration
 from forebay.ingest.domain.verdict_values import Told
 from forebay.ingest.domain.waiving import episode_returned, look_again, rule_waived, waiver_revoked
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 8
+FOLD_VERSION = 9
 MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 
@@ -162,6 +162,7 @@ def _upload_started(fold: Fold, project: str, body: episodes.UploadStarted) -> N
             landing_uri=body.landing_uri,
             request=body.collection_request,
             expected_episodes=body.expected_episodes,
+            replaces=bool(body.replaces),
         )
     )
     if fold.get(Dataset, place(project, body.dataset)) is None:
@@ -230,6 +231,10 @@ def _episode_judged(
         after_verdicts(fold, changed)
         return
     judged = _with_verdict(episode, body)
+    first = None if judged.same_as is None else fold.get(Episode, place(project, judged.same_as))
+    if first is not None and first.withdrawn is not None:  # while this upload was being checked
+        reason, by = first.withdrawn, first.withdrawn_by
+        judged = replace(judged, state="REJECTED", accepted=False, message=f"withdrawn: {reason}", withdrawn_by=by)
     state = judged.state
     fold.put(judged)
     _remember_recording(fold, project, body)
@@ -258,6 +263,7 @@ def _with_verdict(
         rules=tuple(dict.fromkeys(finding.rule for finding in findings)),
         message=findings[0].message if findings else None,
         sha256=named.sha256 if named is not None else None,
+        same_as=body.same_as if isinstance(body, episodes.EpisodeAccepted) else None,
         tasks=named.tasks if named is not None and (accepted or named.tasks) else episode.tasks,
         findings=tuple(Told(**finding.model_dump()) for finding in findings) if held else (),
         freed=False,
@@ -277,13 +283,15 @@ def _episode_withdrawn(fold: Fold, project: str, body: episodes.EpisodeWithdrawn
     episode = fold.get(Episode, place(project, body.episode))
     if episode is None or episode.withdrawn is not None:
         return
-    fold.put(replace(episode, state="WITHDRAWN", withdrawn=body.reason, withdrawn_by=body.by))
+    every = copies(fold, episode)
     for version in fold.find(Version, "dataset_key", place(project, episode.dataset)):
-        if holds(version, episode):
+        if any(holds(version, one) for one in every):
             fold.put(replace(version, withdrawn=(*version.withdrawn, episode.id)))
-    upload = fold.get(Upload, place(project, episode.upload))
-    if episode.accepted and upload is not None and upload.state == "VALIDATING":
-        fold.put(replace(upload, accepted=upload.accepted - 1, rejected=upload.rejected + 1))
+    for one in every:
+        fold.put(replace(one, state="WITHDRAWN", withdrawn=body.reason, withdrawn_by=body.by))
+        upload = fold.get(Upload, place(project, one.upload))
+        if one.accepted and upload is not None and upload.state == "VALIDATING":
+            fold.put(replace(upload, accepted=upload.accepted - 1, rejected=upload.rejected + 1))
 
 
 # models

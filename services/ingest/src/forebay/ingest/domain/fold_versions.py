@@ -78,7 +78,7 @@ def _committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted,
         checked_at=now,
     )
     # one may have been withdrawn while the version was being written
-    withdrawn = tuple(episode.id for episode in members(fold, version) if episode.withdrawn is not None)
+    withdrawn = tuple(episode.listed_id for episode in members(fold, version) if episode.withdrawn is not None)
     fold.put(replace(version, withdrawn=withdrawn))
     dataset = fold.get(Dataset, place(project, body.dataset)) or Dataset(project=project, name=body.dataset)
     grows = body.derivation is None and body.access_plan == "C"

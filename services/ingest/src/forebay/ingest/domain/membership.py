@@ -33,6 +33,11 @@ def holds(version: Version, episode: Episode) -> bool:
     return episode.accepted and episode.upload in version.uploads and not within(episode.source_index, left_out)
 
 
+def copies(state: State, episode: Episode) -> list[Episode]:
+    """The episode, and those of later uploads that are the same recording under its id."""
+    return [episode, *state.find(Episode, "same_as_key", episode.key)]
+
+
 def members(state: State, version: Version) -> list[Episode]:
     """The version's episodes by their dense numbers."""
     found: list[Episode] = []

@@ -8,7 +8,7 @@ from typing import Any
 from forebay.contracts.errors import InvalidNameError
 from forebay.contracts.identifiers import parse_logical_name, split_episode_name, version_number
 from forebay.ingest.domain.documents import Dataset, Episode, Tag, Version, place
-from forebay.ingest.domain.membership import holds, members
+from forebay.ingest.domain.membership import copies, holds, members
 from forebay.ingest.domain.tagging import find_dataset, find_version
 from forebay.runtime.errors import Refused
 from forebay.runtime.machine import Request
@@ -57,7 +57,7 @@ def find_episodes(state: State, request: Request, wanted: Sequence[str]) -> list
             episode = state.get(Episode, place(request.project, text))
             if episode is None:
                 raise Refused("episode-unknown", f"no episode {text!r} in project {request.project}", _HINT)
-            found.append(episode)
+            found.append(_first(state, episode))
             continue
         name, index = named
         if name not in versions:
@@ -68,12 +68,21 @@ def find_episodes(state: State, request: Request, wanted: Sequence[str]) -> list
             has = f"it has 0 to {len(there) - 1}" if there else "none of its episodes are known by themselves"
             message = f"v{version.number} of {version.dataset} has no episode {index}; {has}"
             raise Refused("episode-unknown", message, _HINT)
-        found.append(there[index])
+        found.append(_first(state, there[index]))
     return found
+
+
+def _first(state: State, episode: Episode) -> Episode:
+    """The episode whose id versions list."""
+    return state.get(Episode, place(episode.project, episode.listed_id)) or episode
 
 
 def name_of(state: State, episode: Episode) -> str | None:
     """`reach@v3/17` in the newest version that holds it; None when none does."""
     versions = state.find(Version, "dataset_key", place(episode.project, episode.dataset))
-    held = [version for version in versions if holds(version, episode)]
-    return f"{episode.dataset}@v{held[-1].number}/{members(state, held[-1]).index(episode)}" if held else None
+    every = copies(state, episode)
+    held = [version for version in versions if any(holds(version, one) for one in every)]
+    if not held:
+        return None
+    listed = [one.listed_id for one in members(state, held[-1])]
+    return f"{episode.dataset}@v{held[-1].number}/{listed.index(episode.listed_id)}"

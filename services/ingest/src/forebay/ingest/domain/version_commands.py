@@ -15,7 +15,7 @@ from forebay.ingest.domain.decide import CHECK
 from forebay.ingest.domain.documents import Dataset, Derivation, Episode, Lease, Model, Tag, Version, place, use_of
 from forebay.ingest.domain.episode_filter import Condition, FilterError, parse_filter
 from forebay.ingest.domain.fold_versions import CHECK_ID
-from forebay.ingest.domain.membership import holds, leave_out, members
+from forebay.ingest.domain.membership import copies, holds, leave_out, members
 from forebay.ingest.domain.resolve import unusable
 from forebay.ingest.domain.selecting import find_episode, find_episodes, name_of, selected
 from forebay.ingest.domain.tagging import find_dataset, reason_of
@@ -131,7 +131,7 @@ def _quality(request: Request) -> tuple[bool, int | None]:
 
 def _dropped(state: State, request: Request, dataset: Dataset, base: Version, there: list[Episode]) -> list[Episode]:
     """Episodes that are named, and those that do not meet the condition."""
-    by_id = {episode.id: episode for episode in there}
+    by_id = {episode.listed_id: episode for episode in there}
     found: dict[str, Episode] = {}
     texts = [str(one) for one in request.args.get("exclude") or ()]
     named = [text for text in texts if split_episode_name(text) is not None]
@@ -170,7 +170,7 @@ def _condition(where: str) -> Condition:
 def _values(index: int, episode: Episode) -> dict[str, tuple[Any, ...]]:
     return {
         "index": (index,),
-        "episode": (episode.id,),
+        "episode": (episode.listed_id,),
         "length": (episode.length,),
         "task": episode.tasks,
         "upload": (episode.upload,),
@@ -197,7 +197,9 @@ def withdraw(state: State, pending: Pending, request: Request) -> Outcome:
     episode = find_episode(state, request, str(request.args.get("episode", "")))
     reason = _needed_reason(request)
     versions = state.find(Version, "dataset_key", place(request.project, episode.dataset))
-    held = [version.number for version in versions if holds(version, episode) and version.removed is None]
+    every = copies(state, episode)
+    here = [version for version in versions if any(holds(version, one) for one in every)]
+    held = [version.number for version in here if version.removed is None]
     waiting: list[str] = []
     running: list[str] = []
     for number in held:

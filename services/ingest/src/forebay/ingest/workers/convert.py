@@ -62,10 +62,11 @@ class Converter:
         root = self.datasets / item.project / dataset / f"v{number}"
         gather = Gatherer(self.landings, item.project, context)
         upload = str(item.payload["upload"])
+        replaces = bool(item.payload.get("replaces"))
         base = await context.get(Version, version_key(item.project, dataset, int(item.payload.get("base", 0))))
         try:
             late = [int(index) for index in item.payload.get("late", ())]
-            earlier, shares = await self._sources(gather, upload, base, late)
+            earlier, shares = await self._sources(gather, upload, None if replaces else base, late)
             plan, made = await context.in_thread(self._commit, earlier, shares, root, tell)
         except StorageUnavailableError as error:
             raise RetryLater(WAIT_FOR_POOL_S, str(error)) from error
@@ -74,7 +75,7 @@ class Converter:
                 raise no_room(self.datasets, f"v{number} of {dataset}") from error
             raise
         newest = await context.get(Upload, place(item.project, upload))
-        uploads = tuple(dict.fromkeys([*(base.uploads if base is not None else ()), upload]))
+        uploads = tuple(dict.fromkeys([*(base.uploads if base is not None and not replaces else ()), upload]))
         listed = await context.in_thread(self.records.keep, made.episodes.uri)
         body = DatasetVersionCommitted(
             dataset=dataset,
@@ -91,7 +92,7 @@ class Converter:
             checksums=made.manifest,
             uploads=uploads,
             parent=None if base is None else base.number,
-            parent_reason=None if base is None else "episodes added",
+            parent_reason=None if base is None else "replaced by another folder" if replaces else "episodes added",
             source_ref=newest.source_ref if newest is not None else None,
             source_revision=newest.source_revision if newest is not None else None,
             rules_version=RULES_VERSION,

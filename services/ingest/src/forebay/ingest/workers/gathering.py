@@ -45,11 +45,12 @@ class Gatherer:
         listed = await self.context.in_thread(read_episode_list, root)
         kept: dict[str, Accepted] = {}
         for entry in listed["episodes"]:
-            episode = await self.context.get(Episode, place(self.project, str(entry["episode"])))
+            id_ = episode_id(self.project, version.dataset, str(entry["upload"]), int(entry["source_index"]))
+            episode = await self.context.get(Episode, place(self.project, id_))
             if episode is None or episode.state != "ACCEPTED":
                 continue
             if not within(episode.source_index, left_out.get(episode.upload, ())):
-                kept[episode.id] = _accepted(episode)
+                kept[episode.listed_id] = _accepted(episode)
         return Earlier(number=version.number, root=root, kept=kept)
 
     async def left_out(self, uploads: Iterable[str], plan: VersionPlan) -> dict[str, Ranges] | None:
@@ -59,7 +60,7 @@ class Gatherer:
         for id_ in uploads:
             upload = await self.context.get(Upload, place(self.project, id_))
             if upload is not None:
-                missing += [e for e in await self._all(upload) if e.accepted and e.id not in held]
+                missing += [e for e in await self._all(upload) if e.accepted and e.listed_id not in held]
         return leave_out({}, missing) or None
 
     async def _all(self, upload: Upload) -> list[Episode]:
@@ -74,7 +75,7 @@ class Gatherer:
 
 def _accepted(episode: Episode) -> Accepted:
     return Accepted(
-        id=episode.id,
+        id=episode.listed_id,
         source_index=episode.source_index,
         length=episode.length,
         tasks=episode.tasks,

@@ -66,7 +66,7 @@ class Validator:
         upload = await context.get(Upload, place(item.project, str(item.payload["upload"])))
         if upload is None or upload.state != "VALIDATING":
             return ()
-        root = await _trunk_root(upload, context)
+        root = None if upload.replaces else await _trunk_root(upload, context)
         waivers = await context.get(Waivers, upload.dataset_key)
         policy = with_waivers(await policy_of(self.policies, upload.project, context), waivers)
         try:
@@ -76,10 +76,18 @@ class Validator:
             raise RetryLater(_WAIT_FOR_POOL_S, str(error)) from error
         judge_ = _Judge(upload, report, contents, reference)
         again = policy.changes.get(rules.ALREADY_THERE.id, Change()).waive
-        verdicts = [
-            judge_.verdict(episode, None if again else await _twin(upload, judge_.line(episode), episode, context))
-            for episode in episodes
-        ]
+        verdicts: list[Emit] = []
+        reused: set[str] = set()
+        for episode in episodes:
+            line = judge_.line(episode)
+            known = None if again and not upload.replaces else await _known(upload, line, episode, context)
+            same = known.id if known is not None and upload.replaces and known.withdrawn is None else None
+            if same is not None and same not in reused:
+                reused.add(same)
+                verdicts.append(judge_.verdict(episode, None, same))
+            else:
+                twin = None if known is None or same is not None else _twin(known, episode)
+                verdicts.append(judge_.verdict(episode, twin))
         tell_done(context, judged=len(verdicts))
         return verdicts
 
@@ -218,15 +226,22 @@ async def _episodes(upload: Upload, context: WorkContext) -> list[Episode]:
     return found
 
 
-async def _twin(upload: Upload, judged: EpisodeReport | None, episode: Episode, context: WorkContext) -> Finding | None:
-    """A finding when another upload has brought the same rows into the dataset before."""
+async def _known(
+    upload: Upload, judged: EpisodeReport | None, episode: Episode, context: WorkContext
+) -> Episode | None:
+    """The episode of another upload that has brought the same rows into the dataset before."""
     if judged is None or judged.digest is None:
         return None
     known = await context.get(Recording, recording_key(upload.project, upload.dataset, judged.digest))
     if known is None or known.episode == episode.id:
         return None
-    message = f"episode {episode.source_index} has the same rows as {known.episode}, which is in the dataset already"
-    breach = Breach(rule=rules.ALREADY_THERE, message=message, expected="a new recording", found=known.episode)
+    return await context.get(Episode, place(upload.project, known.episode))
+
+
+def _twin(known: Episode, episode: Episode) -> Finding:
+    there = f"was withdrawn ({known.withdrawn})" if known.withdrawn is not None else "is in the dataset already"
+    message = f"episode {episode.source_index} has the same rows as {known.id}, which {there}"
+    breach = Breach(rule=rules.ALREADY_THERE, message=message, expected="a new recording", found=known.id)
     return breach.finding(episode.source_index)
 
 
@@ -244,7 +259,7 @@ class _Judge:
     def line(self, episode: Episode) -> EpisodeReport | None:
         return self._lines.get(episode.source_index)
 
-    def verdict(self, episode: Episode, twin: Finding | None) -> Emit:
+    def verdict(self, episode: Episode, twin: Finding | None, same: str | None = None) -> Emit:
         judged = self.line(episode)
         own = self._breaches.get(episode.source_index, [])
         findings = self._report.findings_of(episode.source_index, own)
@@ -272,7 +287,7 @@ class _Judge:
                 }
             )
         else:
-            extra = {"tasks": judged.tasks, "warnings": findings, "sha256": judged.digest}
+            extra = {"tasks": judged.tasks, "warnings": findings, "sha256": judged.digest, "same_as": same}
             body = EpisodeAccepted.model_validate({**common, **extra})
         return Emit(project=self._upload.project, body=body, dedupe=(episode.id,))
 

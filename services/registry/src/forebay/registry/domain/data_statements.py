@@ -86,7 +86,10 @@ def episode_accepted(body: episodes.EpisodeAccepted) -> list[Statement]:
         values["warnings"] = sorted({finding.rule for finding in body.warnings})
     if body.sha256 is not None:
         values["rows_sha256"] = body.sha256
-    return _judged(body, values)
+    if body.same_as is None:
+        return _judged(body, values)
+    first: Statement = (f"{EPISODE}:{body.same_as}", {}, ((UPLOADED_IN, f"{UPLOAD}:{body.upload}"),))
+    return [*_judged(body, values | {"same_as": body.same_as}), first]
 
 
 def episode_refused(body: episodes.EpisodeHeld | episodes.EpisodeRejected) -> list[Statement]:

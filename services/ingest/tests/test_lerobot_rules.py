@@ -99,12 +99,18 @@ CASES = {
     "info.json is deep": Case(breaks=_write("meta/info.json", b"[" * 100_000), rule="LR-FORMAT-001"),
     "fps is text": Case(breaks=_info(fps="10"), rule="LR-FORMAT-001", says="fps"),
     "fps is zero": Case(breaks=_info(fps=0), rule="LR-FORMAT-001", says="fps"),
-    "a total is negative": Case(breaks=_info(total_frames=-1), rule="LR-FORMAT-001", says="total_frames"),
+    "a total is negative": Case(
+        breaks=_info(total_frames=-1), rule="LR-FORMAT-001", says="total_frames", rejected=EVERYBODY
+    ),
     "features are missing": Case(breaks=_info(features=None), rule="LR-FORMAT-001", says="features"),
-    "version is missing": Case(breaks=_info(codebase_version=None), rule="LR-FORMAT-002", says="look like v3.0"),
+    "version is missing": Case(
+        breaks=_info(codebase_version=None), rule="LR-FORMAT-002", says="look like v3.0", rejected=EVERYBODY
+    ),
     "version is newer": Case(breaks=_info(codebase_version="v4.1"), rule="LR-FORMAT-002", says="newer"),
     "version is ancient": Case(breaks=_info(codebase_version="v1.6"), rule="LR-FORMAT-002", says="not supported"),
-    "label and layout disagree": Case(breaks=_info(codebase_version="v2.1"), rule="LR-FORMAT-002", says="disagree"),
+    "label and layout disagree": Case(
+        breaks=_info(codebase_version="v2.1"), rule="LR-FORMAT-002", says="disagree", rejected=EVERYBODY
+    ),
     "template climbs out": Case(
         breaks=_info(data_path="../../etc/passwd-{chunk_index}-{file_index}"), rule="LR-FORMAT-003", rejected=EVERYBODY
     ),

@@ -155,7 +155,8 @@ def _show(path: str, report: Report, out: Terminal) -> None:
         if len(breaches) > _SHOWN:
             out.print(f"         … and {len(breaches) - _SHOWN} more; --json prints all of them")
         if severity in {"error", "hold"}:
-            out.print(Padding(Text(f"→ {rule.fix}", style="dim"), (0, 0, 0, 9)))
+            for advice in dict.fromkeys(breach.what_to_do for breach in breaches):
+                out.print(Padding(Text(f"→ {advice}", style="dim"), (0, 0, 0, 9)))
     if groups:
         out.print()
     good = counts["accepted"]

@@ -130,6 +130,11 @@ class Content:
         self._aside.update(copies.aside)
         return copies
 
+    def episodes_in(self, name: str) -> set[int]:
+        """The episodes that a data file has rows of."""
+        rows = self._rows.get(name)
+        return set() if rows is None or isinstance(rows, IngestError) else set(rows.scans)
+
     def take_rows(self, file: DataFile, scans: dict[int, EpisodeScan]) -> FileRows:
         """What one data file gave, put into `scans`; raises the error that stands in its place.
 

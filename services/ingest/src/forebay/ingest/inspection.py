@@ -30,6 +30,7 @@ from forebay.ingest.domain import (
     report,
     rules,
     signals,
+    stray,
     structure,
     video_form,
     whole,
@@ -128,6 +129,9 @@ class _Inspector:
         self._breaches += table.breaches
         self._seen.episodes = table.episodes
         self._entries = table.entries
+        listed_all = table.complete and lerobot_tables.lists_episodes(self._folder, info)
+        self._table_complete = listed_all
+        self._all_listed = listed_all and table.entries == len(table.episodes) >= info.total_episodes
         self._check_files(info, table)
         self._read_descriptions(info, tasks)
         self._decode(info, templates.data)
@@ -163,14 +167,18 @@ class _Inspector:
             self._breaches += broken
             return None
         version = info_file.check_version(document, self._layout)
-        if version:
+        if version and not self._pointers and info_file.is_readable_as(document, self._layout):
+            # the label is wrong, the files are not: everything else is judged in the same round
+            self._breaches += version
+            document = {**document, "codebase_version": self._layout}
+        elif version:
             self._label = info_file.refused_label(document)
             if self._pointers:
                 self._tell_pointers({})
             else:
                 self._breaches += version
             return None
-        self._label = info_file.version_of(document)
+        self._label = None if version else info_file.version_of(document)
         info, broken = info_file.parse_info(document)
         self._breaches += broken
         return info
@@ -180,7 +188,7 @@ class _Inspector:
         self._breaches += structure.check_pointers(list(self._pointers.values()), content, users)
 
     def _is_empty(self, info: Info) -> bool:
-        if info.total_episodes or lerobot_tables.lists_episodes(self._folder, info):
+        if info.total_episodes or "total_episodes" in info.unknown or lerobot_tables.lists_episodes(self._folder, info):
             return False
         self._breaches.append(
             Breach(
@@ -272,6 +280,7 @@ class _Inspector:
         copies = self._content.set_aside_copies(self._seen.episodes, self._data)
         self._lost = copies.lost
         self._breaches += copies.breaches
+        self._stray = dict.fromkeys(self._stray_files(set(copies.aside)), "")
         for file in self._data:
             name, users = file.name, file.users
             try:
@@ -292,12 +301,26 @@ class _Inspector:
                     )
                 ]
             pictures, unreadable = self._content.take_images(file)
+            if name in self._stray:
+                self._stray[name] = stray.look_of(broken)
+                continue
             if any(breach.severity == "error" for breach in broken):
                 self._unreadable.add(name)
             else:
                 broken += unreadable
             self._seen.pictures += pictures
             self._breaches += broken
+
+    def _stray_files(self, copies: set[str]) -> list[str]:
+        """Data files that no episode needs: every episode is listed, and they have rows of none."""
+        if not self._all_listed:
+            return []
+        known = {episode.index for episode in self._seen.episodes}
+        return [
+            file.name
+            for file in self._data
+            if not file.users and file.name not in copies and not self._content.episodes_in(file.name) & known
+        ]
 
     def _rows_of(self, episode: Episode) -> int:
         """Stored rows; where the rows cannot be read, the declared ones."""
@@ -340,9 +363,26 @@ class _Inspector:
                     episode, scan, self._seen.tasks, lerobot_tables.tables_of(info)[1]
                 )
 
+        if not self._table_complete:
+            self._check_unlisted(info)
+
+    def _check_unlisted(self, info: Info) -> None:
+        """Rows are judged even where the episode table cannot be used."""
+        known = {episode.index for episode in self._seen.episodes}
+        for index, scan in sorted(self._scans.items()):
+            if index in known:
+                continue
+            file = next(iter(scan.files), "")
+            episode = Episode(index=index, length=scan.rows, from_index=None, to_index=None, data_file=file)
+            self._breaches += clock.check_clock(episode, scan.clock, info.fps, file)
+            self._breaches += signals.check_signals(episode, scan, info.row_features)
+            if self._has_tasks:
+                table = lerobot_tables.tables_of(info)[1]
+                self._breaches += structure.check_tasks(episode, scan, self._seen.tasks, table)
+
     def _check_whole(self, info: Info, table: Listing) -> None:
         known = {episode.index for episode in self._seen.episodes}
-        listed_scans = {index: scan for index, scan in self._scans.items() if index in known}
+        listed_scans = {i: scan for i, scan in self._scans.items() if i in known or not self._table_complete}
         self._breaches += signals.check_dimensions(listed_scans, info.row_features)
         self._breaches += signals.check_constant(listed_scans, info.row_features, names.joint_names(info))
         if not self._loose:
@@ -368,10 +408,10 @@ class _Inspector:
         videos = (name for name in self._folder.files if name.startswith("videos/") and name.endswith(".mp4"))
         shadows = (name for name in self._folder.shadows if name.startswith(("data/", "meta/", "videos/")))
         refused = table.entries != len(known)  # whose videos nobody knows
-        self._breaches += whole.check_stray(
-            () if refused or self._loose else videos, self._users, [*self._aside, *shadows]
-        )
-        self._breaches += structure.check_orphans(self._scans, known | self._named_episodes())
+        self._breaches += stray.check_stray(() if refused or self._loose else videos, self._users, list(shadows))
+        self._breaches += stray.check_data(self._aside, self._stray)
+        orphans = {index: scan for index, scan in self._scans.items() if not scan.files.keys() <= self._stray.keys()}
+        self._breaches += structure.check_orphans(orphans, known | self._named_episodes())
         if table.entries == len(known) and not self._unreadable:
             place = lerobot_tables.tables_of(info)[0]
             self._breaches += numbering.check_numbering(self._seen.episodes, listed_scans, place)

@@ -134,12 +134,13 @@ def _card(rule: Rule, severity: str, breaches: list[Breach], sight: Sight, shown
     shots = [shot for shot in sight.shots if (shot.episode, shot.camera) in hit - shown] if "VIDEO" in rule.id else []
     shots = shots[:12]
     shown.update((shot.episode, shot.camera) for shot in shots)
+    advice = "<br>".join(text(one, REPORT_TEXT) for one in dict.fromkeys(breach.what_to_do for breach in breaches))
     return (
         f'<section class="card {text(severity)}"><div class="head"><span class="badge">{text(severity)}</span>'
         f'<h3>{text(rule.title)}</h3><span class="id soft">{text(rule.id)}</span></div>'
         f'<ul class="what">{said}</ul>{more}{_strip(shots)}'
         f"<dl><dt>Question</dt><dd>{text(rule.question, REPORT_TEXT)}</dd><dt>Why</dt><dd>{text(rule.why, REPORT_TEXT)}</dd>"
-        f"<dt>What to do</dt><dd>{text(rule.fix, REPORT_TEXT)}</dd></dl></section>"
+        f"<dt>What to do</dt><dd>{advice}</dd></dl></section>"
     )
 
 

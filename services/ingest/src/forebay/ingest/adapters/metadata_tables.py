@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.info_file import NotStrictJsonError, is_count, shown, strict_json, whole_number
 from forebay.ingest.domain.path_template import PathTemplate
-from forebay.ingest.domain.recording import Episode, Info, Window
+from forebay.ingest.domain.recording import Episode, Feature, Info, Window
 from forebay.ingest.errors import IngestError, UnreadableFileError, UnsafePathError
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class EpisodeTable:
         self.episodes: list[Episode] = []
         self.breaches: list[Breach] = []
         self.entries = 0
+        self._cameras: Sequence[Feature] = info.cameras
+        """Those whose columns can be used in the file that is read."""
         self._refused: set[Any] = set()
         self._problems = EntryProblems()
         self.complete = True
@@ -142,11 +144,15 @@ class EpisodeTable:
         with ParquetTable(self._folder.path(name)) as table:
             wanted = [*_COUNTS, *self._camera_columns()]
             missing = [column for column in wanted if column not in table.schema.names]
-            if table.doubled or missing:
+            unusable = {*table.doubled, *missing}
+            self._cameras = [camera for camera in self._info.cameras if unusable.isdisjoint(_places_of(camera))]
+            if unusable:
                 self.complete = False
                 self.breaches.append(_columns(name, table.doubled, missing))
-                return
-            if "tasks" in table.schema.names:
+                if not unusable.isdisjoint(_COUNTS):
+                    return
+                wanted = [*_COUNTS, *self._camera_columns()]
+            if "tasks" in table.schema.names and "tasks" not in unusable:
                 wanted.append("tasks")
             columns = plain_columns(table.read(wanted))
         self._settle(columns, name)
@@ -177,8 +183,7 @@ class EpisodeTable:
             )
 
     def _camera_columns(self) -> list[str]:
-        places = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
-        return [f"videos/{camera.key}/{place}" for camera in self._info.cameras for place in places]
+        return [place for camera in self._cameras for place in _places_of(camera)]
 
     def _entry(self, row: dict[str, Any], name: str, seen: dict[int, int]) -> None:
         index = row["episode_index"]
@@ -207,7 +212,7 @@ class EpisodeTable:
         for key in _COUNTS:
             if not is_count(row[key]):
                 return f"{key} is {shown(row[key])}, expected a whole number from 0"
-        for camera in self._info.cameras:
+        for camera in self._cameras:
             place = f"videos/{camera.key}"
             for key in (f"{place}/chunk_index", f"{place}/file_index"):
                 if not is_count(row[key]):
@@ -240,7 +245,7 @@ class EpisodeTable:
         video = self._video
         if video is None:
             return
-        for camera in self._info.cameras:
+        for camera in self._cameras:
             place = f"videos/{camera.key}"
             chunk, file = row[f"{place}/chunk_index"], row[f"{place}/file_index"]
             yield Window(
@@ -249,6 +254,12 @@ class EpisodeTable:
                 start=float(row[f"{place}/from_timestamp"]),
                 stop=float(row[f"{place}/to_timestamp"]),
             )
+
+
+def _places_of(camera: Feature) -> list[str]:
+    """The columns that say where a camera's frames of an episode are."""
+    places = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+    return [f"videos/{camera.key}/{place}" for place in places]
 
 
 def _is_time(value: Any) -> bool:

@@ -22,6 +22,10 @@ from forebay.ingest.domain.signals import EpisodeScan, RowBlock, VectorBlock
 
 MAX_EPISODES = 5_000_000
 _PLAIN = frozenset({"float32", "float64", "int64", "int32", "bool"})
+_ADVICE = {
+    "no such column": "Write the column into every data file, or take it out of info.json when nothing needs it.",
+}
+"""What to do about columns, where it is not the rule's own advice."""
 Column = Any
 """A pyarrow array of any kind; its stubs do not know lists."""
 
@@ -29,6 +33,7 @@ Column = Any
 def check_columns(schema: pa.Schema, doubled: list[str], info: Info, name: str, users: list[int]) -> list[Breach]:
     """Columns of a data file against info.json."""
     found: list[Breach] = []
+    where = f" (episodes {listed(users)})" if users else ""
 
     def tell(feature: str | None, text: str, expected: str, actual: str, lowered: Severity | None = None) -> None:
         found.append(
@@ -40,19 +45,19 @@ def check_columns(schema: pa.Schema, doubled: list[str], info: Info, name: str, 
                 file=name,
                 expected=expected,
                 found=actual,
-                message=f"{name}: {text} (episodes {listed(users)})",
+                message=f"{name}: {text}{where}",
+                advice=_ADVICE.get(actual),
             )
         )
 
     if doubled:
         tell(None, f"columns {listed(doubled)} occur more than once", "each column once", listed(doubled))
-        return found
-    declared = {feature.key for feature in info.features}
+    declared = {*(feature.key for feature in info.features), *info.unknown}
     for key in schema.names:
         if key not in declared and not key.startswith("__"):  # of pandas' own there is nothing to say
             tell(key, f"column {key!r} is not in info.json and is left out", "a feature", "no such feature", "info")
     for feature in info.features:
-        if feature.is_video:
+        if feature.is_video or feature.key in doubled:
             continue
         if feature.key not in schema.names:
             if feature.key == COUNTED and COUNTED in info.undeclared:
@@ -130,12 +135,16 @@ class RowReader:
         """Scan one file; raises `UnreadableFileError` when it breaks, with what came before already counted."""
         with ParquetTable(path) as table:
             found = check_columns(table.schema, table.doubled, self._info, name, users)
-            if any(breach.severity == "error" for breach in found):
+            wrong = {breach.feature for breach in found if breach.severity == "error"} | set(table.doubled)
+            if "episode_index" in wrong:
                 return found
-            columns = [*ROW_COLUMNS, *(feature.key for feature in self._info.row_features)]
+            # one column that cannot be used hides nothing of the others
+            columns = [key for key in (*ROW_COLUMNS, *(f.key for f in self._info.row_features)) if key not in wrong]
             nulls = 0
             floats = [
-                key for key in INDEX_COLUMNS if key in table.schema.names and _is_float(table.schema.field(key).type)
+                key
+                for key in INDEX_COLUMNS
+                if key in columns and key in table.schema.names and _is_float(table.schema.field(key).type)
             ]
             torn: set[str] = set()
             try:
@@ -148,7 +157,8 @@ class RowReader:
                 self._close()
         found = [breach for breach in found if breach.feature not in torn]
         for key in sorted(torn):
-            text = f"{name}: column {key!r} holds numbers that are not whole (episodes {listed(users)})"
+            where = f" (episodes {listed(users)})" if users else ""
+            text = f"{name}: column {key!r} holds numbers that are not whole{where}"
             found.append(
                 Breach(
                     rule=rules.COLUMNS,
@@ -193,16 +203,18 @@ class RowReader:
             scan.pieces += 1
         there = COUNTED in rows.schema.names
         counted = _whole(rows.column(COUNTED)) if there else np.arange(scan.rows, scan.rows + rows.num_rows)
-        times = rows.column(CLOCK_COLUMN).cast(pa.float64()).fill_null(float("nan"))
-        vectors = {f.key: _vector(rows.column(f.key)) for f in self._info.row_features if not f.is_free}
-        vectors |= {key: _vector(rows.column(key)) for key in ROW_COLUMNS if key in rows.schema.names}
+        names = rows.schema.names
+        vectors = {
+            f.key: _vector(rows.column(f.key)) for f in self._info.row_features if not f.is_free and f.key in names
+        }
+        vectors |= {key: _vector(rows.column(key)) for key in ROW_COLUMNS if key in names}
         scan.add(
             RowBlock(
                 file=name,
-                times=times.to_numpy(zero_copy_only=False),
+                times=_times(rows.column(CLOCK_COLUMN)) if CLOCK_COLUMN in names else None,
                 frame_index=counted,
-                index=_whole(rows.column("index")),
-                task_index=_whole(rows.column("task_index")),
+                index=_whole(rows.column("index")) if "index" in names else None,
+                task_index=_whole(rows.column("task_index")) if "task_index" in names else None,
                 vectors=vectors,
             ),
             self._info.fps,
@@ -224,6 +236,11 @@ class RowReader:
             self._scans[self._open].digest = whole.hexdigest()
         self._open = None
         self._digests = {}
+
+
+def _times(column: Column) -> npt.NDArray[np.float64]:
+    filled: npt.NDArray[np.float64] = column.cast(pa.float64()).fill_null(float("nan")).to_numpy(zero_copy_only=False)
+    return filled
 
 
 def _whole(column: Column) -> npt.NDArray[np.int64]:

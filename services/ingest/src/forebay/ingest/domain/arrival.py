@@ -56,6 +56,7 @@ def check_arriving(arriving: list[str]) -> list[Breach]:
             file=arriving[0],
             expected="whole files",
             found=f"{len(arriving)} unfinished",
+            advice="Wait for the transfer, then validate again.",
             message=f"{len(arriving)} files are still arriving ({listed(arriving[:3])}); wait for the transfer, then look again",
         )
     ]
@@ -74,6 +75,7 @@ def unsettle(breaches: list[Breach], changed: list[str], users: Mapping[str, lis
             rule=rules.MISSING_FILE,
             episodes=None if any(name.startswith("meta/") for name in changed) else tuple(hit),
             file=changed[0],
+            advice="Wait until nobody writes to the folder, then validate again.",
             expected="a folder that nobody writes to",
             found=f"{len(changed)} files changed",
             message=f"{len(changed)} files changed while they were looked at ({listed(changed[:3])}): "

@@ -36,12 +36,18 @@ class Breach:
     """A milder severity than the rule's own."""
     parts: tuple[Breach, ...] = ()
     """What was told of each episode or file before it became one; an episode's own verdict says its own."""
+    advice: str | None = None
+    """What to do in this case, where it is not what the rule advises."""
     by_place: bool = False
     """Whoever reads the source itself gets other rows, videos or texts without a word; versions have them right."""
 
     @property
     def severity(self) -> Severity:
         return self.lowered or self.rule.severity
+
+    @property
+    def what_to_do(self) -> str:
+        return self.advice or self.rule.fix
 
     @property
     def dataset_wide(self) -> bool:

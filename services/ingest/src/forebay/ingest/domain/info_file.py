@@ -21,6 +21,18 @@ MAX_WIDTH = 1 << 20
 _WHOLE = ("total_episodes", "total_frames", "total_tasks", "chunks_size")
 _SUPPORTED = ", ".join(SUPPORTED)
 _ROW_DTYPES = {name: "float32" if name == CLOCK_COLUMN else "int64" for name in ROW_COLUMNS}
+_USUAL_PATHS = (
+    (
+        "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+        "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
+    ),
+    (
+        "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+    ),
+)
+"""Templates of data and videos, before v3.0 and from it on."""
+_FIELD_ADVICE = "Correct the field in meta/info.json, or write the file again from the recorder."
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?")
 
 
@@ -89,9 +101,11 @@ def read_document(raw: bytes) -> tuple[dict[str, Any] | None, list[Breach]]:
     return document, []
 
 
-def _broken(message: str, found: str | None = None, *, slight: bool = False) -> Breach:
+def _broken(message: str, found: str | None = None, *, slight: bool = False, advice: str | None = None) -> Breach:
     lowered: rules.Severity | None = "warning" if slight else None
-    return Breach(rule=rules.NOT_A_DATASET, lowered=lowered, message=message, file=INFO_FILE, found=found)
+    return Breach(
+        rule=rules.NOT_A_DATASET, lowered=lowered, message=message, file=INFO_FILE, found=found, advice=advice
+    )
 
 
 def check_version(document: dict[str, Any], layout: str) -> list[Breach]:
@@ -103,8 +117,10 @@ def check_version(document: dict[str, Any], layout: str) -> list[Breach]:
     )
     if label is None:
         message = f"info.json has no codebase_version ({looks}); write the one that the recorder used"
+        advice = "Write the codebase_version that the recorder used into meta/info.json."
     elif found is None:
         message = f"codebase_version is {shown(label)}, which is no version ({looks})"
+        advice = "Write the codebase_version that the recorder used into meta/info.json."
     elif (version := f"v{int(found.group(1))}.{int(found.group(2))}") in SUPPORTED:
         if layout == "unknown" or layout[:2] == version[:2]:
             return []
@@ -112,22 +128,34 @@ def check_version(document: dict[str, Any], layout: str) -> list[Breach]:
             f"codebase_version says {label}, but the files lie as in {layout}: label and layout disagree; "
             "correct the label, or convert the files"
         )
+        advice = "Correct codebase_version when only the label is wrong, else finish the conversion."
     elif (int(found.group(1)), int(found.group(2))) > (3, 0):
         message = f"codebase_version {label} is newer than what is supported here ({_SUPPORTED}); update Forebay"
+        advice = "Update Forebay, or write the dataset in a version that it reads."
     else:
         message = (
             f"codebase_version {label} is not supported, supported are {_SUPPORTED}; "
             "convert the dataset with LeRobot's own converters first"
         )
+        advice = "Convert the dataset with LeRobot's own converters."
     return [
         Breach(
             rule=rules.VERSION,
+            advice=advice,
             message=message,
             file=INFO_FILE,
             expected=_SUPPORTED,
             found=f"{label}, layout {layout}",
         )
     ]
+
+
+def is_readable_as(document: dict[str, Any], layout: str) -> bool:
+    """Whether only the label is wrong: it is missing, or names another supported version than the files lie in."""
+    label = document.get("codebase_version")
+    found = _VERSION.fullmatch(label) if isinstance(label, str) else None
+    other = found is not None and f"v{int(found.group(1))}.{int(found.group(2))}" in SUPPORTED
+    return layout in SUPPORTED and (label is None or other)
 
 
 def refused_label(document: dict[str, Any]) -> str | None:
@@ -175,7 +203,7 @@ def _settled(document: dict[str, Any]) -> tuple[dict[str, Any], list[Breach]]:
 
 
 def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
-    """Check every field that is used later; None when one of them cannot be used. An `Info` comes with mild breaches only."""
+    """Check every field that is used later; None when the rest cannot be judged without one that is wrong."""
     problems = _Problems()
     document, told = _settled(document)
     fps = problems.take(document, "fps", "a positive number", _is_rate)
@@ -194,26 +222,46 @@ def parse_info(document: dict[str, Any]) -> tuple[Info | None, list[Breach]]:
     features = [] if raw_features is None else [_feature(key, value, problems) for key, value in raw_features.items()]
     known = tuple(feature for feature in features if feature is not None)
     undeclared = tuple(name for name in ROW_COLUMNS if raw_features is not None and name not in raw_features)
-    known += tuple(Feature(key=name, dtype=_ROW_DTYPES[name], shape=(1,), names_known=False) for name in undeclared)
+    known += tuple(_row_column(name) for name in undeclared)
     _check_features(known, video_path, problems)
     splits, odd = _splits(document.get("splits"))
-    if problems.texts:
-        return None, [_broken(f"meta/info.json: {text}") for text in problems.texts[:20]]
+    broken = [_broken(f"meta/info.json: {text}", advice=_FIELD_ADVICE) for text in problems.texts[:20]]
+    if broken and (fps is None or not features or not any(features)):
+        return None, broken
+    declared = {feature.key for feature in known}
+    known += tuple(_row_column(name) for name in ROW_COLUMNS if name not in declared)
+    counts = {"total_episodes": episodes, "total_frames": frames}
+    unread = [key for key, feature in zip(raw_features, features, strict=True) if feature is None]
+    version = version_of(document)
+    data_path, video_path = _paths(version, data_path, video_path, known)
     return Info(
-        version=version_of(document),
+        version=version,
         fps=float(fps),
         features=known,
         data_path=data_path,
         video_path=video_path,
-        total_episodes=episodes,
-        total_frames=frames,
+        total_episodes=episodes or 0,
+        total_frames=frames or 0,
         total_tasks=tasks if is_count(tasks) else None,
-        chunks_size=chunks,
+        chunks_size=chunks if is_count(chunks) and chunks else 1000,
         splits=splits,
         robot=robot if isinstance(robot, str) else None,
+        unknown=(*(key for key, count in counts.items() if count is None), *unread),
         undeclared=undeclared,
         document=_declaring(document, undeclared),
-    ), [*told, *_undeclared(undeclared), *odd]
+    ), [*broken, *told, *_undeclared(undeclared), *odd]
+
+
+def _row_column(name: str) -> Feature:
+    return Feature(key=name, dtype=_ROW_DTYPES[name], shape=(1,), names_known=False)
+
+
+def _paths(version: str, data: str | None, video: Any, features: tuple[Feature, ...]) -> tuple[str, str | None]:
+    """The templates, with the usual ones of the version in place of those that cannot be read."""
+    usual_data, usual_video = _USUAL_PATHS[version == "v3.0"]
+    if not isinstance(video, str):
+        video = usual_video if any(feature.is_video for feature in features) else None
+    return data or usual_data, video
 
 
 def _declaring(document: dict[str, Any], undeclared: tuple[str, ...]) -> dict[str, Any]:
@@ -229,9 +277,7 @@ def _undeclared(names: tuple[str, ...]) -> list[Breach]:
         return []
     needed = [name for name in names if name != COUNTED]
     means = f"; LeRobot v3.0 reads declared columns only and stops without {listed(needed)}" if needed else ""
-    text = (
-        f"meta/info.json: features does not list {listed(list(names))}, which every row has{means}; versions list them"
-    )
+    text = f"meta/info.json: features does not list the row columns {listed(list(names))}{means}; versions list them"
     return [
         Breach(
             rule=rules.NOT_A_DATASET,

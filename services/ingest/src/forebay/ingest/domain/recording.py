@@ -95,6 +95,8 @@ class Info:
     splits: tuple[tuple[str, int], ...] = ()
     """Name of each split and the episode it ends before."""
     robot: str | None = None
+    unknown: tuple[str, ...] = ()
+    """Fields and features that could not be read; what stands here in their place only serves to judge the rest."""
     undeclared: tuple[str, ...] = ()
     """Row columns that `features` does not list; they are taken as if it did."""
     document: dict[str, Any]

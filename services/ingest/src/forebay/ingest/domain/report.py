@@ -74,7 +74,7 @@ class Report:
         findings = []
         for breach in self.breaches:
             entry = breach.finding(limit=REPORT_TEXT).model_dump(mode="json")
-            ordered: dict[str, Any] = {key: entry[key] for key in keys}
+            ordered: dict[str, Any] = {key: entry[key] for key in keys} | {"advice": breach.what_to_do}
             if breach.episodes is not None and len(breach.episodes) > 1:
                 ordered["episodes"] = list(breach.episodes)
             findings.append(ordered)

@@ -41,15 +41,16 @@ class RowBlock:
     """Consecutive rows of one episode in one file."""
 
     file: str
-    times: FloatArray
+    times: FloatArray | None
     frame_index: IntArray
-    index: IntArray
-    task_index: IntArray
+    index: IntArray | None
+    task_index: IntArray | None
+    """Each None where the file has no such column; another rule reports it."""
     vectors: dict[str, VectorBlock] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
-        return len(self.times)
+        return len(self.frame_index)
 
 
 @dataclass(slots=True)
@@ -148,23 +149,28 @@ class EpisodeScan:
 
     def add(self, block: RowBlock, fps: float) -> None:
         """Take in the next rows."""
-        self.clock.add(block.times, fps)
+        if block.times is not None:
+            self.clock.add(block.times, fps)
         wanted = np.arange(self.rows, self.rows + block.rows)
         self.odd_frames.add(wanted[block.frame_index != wanted])
-        if self.first_index is None:
-            self.first_index, self.last_index = int(block.index[0]), int(block.index[0]) - 1
-        steps = np.diff(block.index, prepend=self.last_index)
-        self.odd_indices.add(wanted[steps != 1])
-        self.last_index = int(block.index[-1])
-        kinds, counts = np.unique(block.task_index, return_counts=True)
-        for task, count in zip(kinds[:1000], counts[:1000], strict=True):
-            self.tasks[int(task)] = self.tasks.get(int(task), 0) + int(count)
+        if block.index is not None:
+            self._count(block.index, wanted)
+        if block.task_index is not None:
+            kinds, counts = np.unique(block.task_index, return_counts=True)
+            for task, count in zip(kinds[:1000], counts[:1000], strict=True):
+                self.tasks[int(task)] = self.tasks.get(int(task), 0) + int(count)
         for key, vector in block.vectors.items():
             self.features.setdefault(key, FeatureScan()).add(vector, self.rows)
         self._travel(block, fps)
         self._follow(block)
         self.files[block.file] = self.files.get(block.file, 0) + block.rows
         self.rows += block.rows
+
+    def _count(self, index: IntArray, frames: IntArray) -> None:
+        if self.first_index is None:
+            self.first_index, self.last_index = int(index[0]), int(index[0]) - 1
+        self.odd_indices.add(frames[np.diff(index, prepend=self.last_index) != 1])
+        self.last_index = int(index[-1])
 
     def _follow(self, block: RowBlock) -> None:
         state = next((block.vectors[key] for key in STATES if key in block.vectors), None)

@@ -197,9 +197,13 @@ def check_totals(info: Info, counts: Counts) -> list[Breach]:
             )
         ]
     found: list[Breach] = []
-    if info.total_episodes != counts.listed:
+    if info.total_episodes != counts.listed and "total_episodes" not in info.unknown:
         found.append(_total("total_episodes", info.total_episodes, counts.listed))
-    if counts.whole and info.total_frames not in {counts.declared_frames, counts.stored_frames}:
+    if (
+        counts.whole
+        and "total_frames" not in info.unknown
+        and info.total_frames not in {counts.declared_frames, counts.stored_frames}
+    ):
         found.append(_total("total_frames", info.total_frames, counts.stored_frames))
     if info.total_tasks is not None and counts.tasks is not None and info.total_tasks != counts.tasks:
         found.append(replace(_total("total_tasks", info.total_tasks, counts.tasks), lowered="warning"))
@@ -244,6 +248,8 @@ def _total(name: str, declared: int, stored: int) -> Breach:
 
 def check_tasks(episode: Episode, scan: EpisodeScan, tasks: Mapping[int, str], table: str) -> list[Breach]:
     """Task numbers of the rows against the task table (the file `table`) and the episode's own texts."""
+    if not scan.tasks:
+        return []  # the rows have no such column
     unknown = {task: rows for task, rows in scan.tasks.items() if task not in tasks}
     own = None if episode.tasks is None else set(episode.tasks)
     if unknown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,31 +144,3 @@ def _check_stuck_action(whole: Whole, motion: Motion) -> list[Breach]:
 def _span(scan: EpisodeScan, key: str) -> npt.NDArray[np.float64] | None:
     seen = scan.features.get(key)
     return None if seen is None or seen.low is None or seen.high is None else seen.high - seen.low
-
-
-def check_stray(videos: Iterable[str], used: Iterable[str], aside: Iterable[str]) -> list[Breach]:
-    """Video files that no episode names; and `aside`, what lies where no episode can name it, and was not read."""
-    stray, beside = sorted(set(videos) - set(used)), sorted(aside)
-    found: list[Breach] = []
-    if beside:
-        found.append(
-            Breach(
-                rule=rules.STRAY_FILE,
-                file=beside[0],
-                expected="files of the dataset only",
-                found=f"{len(beside)} other files",
-                message=f"{len(beside)} files are none of the dataset's and are left out: {listed(beside)}; "
-                "delete them, because tools that take every file would read them",
-            )
-        )
-    if stray:
-        found.append(
-            Breach(
-                rule=rules.STRAY_FILE,
-                file=stray[0],
-                expected="an episode in every video file",
-                found=f"{len(stray)} files of no episode",
-                message=f"{len(stray)} video files belong to no episode: {listed(stray)}",
-            )
-        )
-    return found

@@ -57,10 +57,10 @@ class Travel:
             self._add_windows(table, first, max(round(fps / _WINDOWS_PER_SECOND), 1))
             steps = np.diff(table, axis=0)
             energy, carried = (steps**2).sum(axis=0), (steps[1:] * steps[:-1]).sum(axis=0)
-        if self.energy is None or self.carried is None or len(self.energy) != len(energy):
-            self.energy, self.carried = energy, carried
-        else:
-            self.energy, self.carried = self.energy + energy, self.carried + carried
+            if self.energy is None or self.carried is None or len(self.energy) != len(energy):
+                self.energy, self.carried = energy, carried
+            else:
+                self.energy, self.carried = self.energy + energy, self.carried + carried
 
     def _add_windows(self, table: FloatArray, first: int, size: int) -> None:
         starts = range(0, max(len(table) - 1, 1), size)
@@ -85,7 +85,8 @@ class Motion:
         for scan in self._scans.values():
             travel = scan.travel
             if travel.energy is not None and travel.carried is not None and len(travel.energy) == width:
-                energy, carried = energy + travel.energy, carried + travel.carried
+                sums = np.isfinite(travel.energy) & np.isfinite(travel.carried)
+                energy, carried = energy + np.where(sums, travel.energy, 0), carried + np.where(sums, travel.carried, 0)
         steady = carried >= _NOISE * energy
         return steady if steady.any() else np.ones(width, dtype=np.bool_)
 

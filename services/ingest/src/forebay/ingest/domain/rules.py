@@ -56,7 +56,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "10"
+RULES_VERSION = "11"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 

@@ -12,8 +12,8 @@ STRAY_FILE = Rule(
     id="LR-STRUCT-010",
     severity="warning",
     title="every file used",
-    question="Does an episode lie in every video file?",
-    why="A file that nobody names hints at episodes that point to the wrong file.",
+    question="Does an episode lie in every data and video file?",
+    why="A file that nobody names hints at episodes that point to the wrong file; tools that take every file would read it.",
     fix="Check the file numbers in the episode table; files of removed episodes are harmless.",
 )
 VIDEO_RATE = Rule(

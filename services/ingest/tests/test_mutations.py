@@ -239,7 +239,7 @@ def put_an_orphan(root: Path, shape: Shape, episode: int, random: Random) -> Exp
     orphan = (root / shape.data_file(episode)).with_name("file-099.parquet")
     orphan.write_bytes((root / shape.data_file(episode)).read_bytes())
     lerobot.change_column(root, str(orphan.relative_to(root)), "episode_index", lambda row: row["episode_index"] + 50)
-    return Expect(rule="LR-STRUCT-007", may_hit=set())
+    return Expect(rule="LR-STRUCT-010", may_hit=set())
 
 
 def rescale_fps(root: Path, shape: Shape, episode: int, random: Random) -> Expect:

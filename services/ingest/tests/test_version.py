@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forebay.contracts.v1.datasets import MANIFEST_FILE
-from forebay.ingest.adapters.frame_batches import compare_rows
+from forebay.ingest.adapters.frame_batches import Meaning, compare_rows
 from forebay.ingest.adapters.lance_version import CommittedVersion, commit_version
 from forebay.ingest.adapters.origins import UploadOrigin
 from forebay.ingest.conversion import Accepted, Share, plan_shares
@@ -105,16 +105,16 @@ class TestContent:
         assert row["kf_positions"] == keys
 
     def test_metadata_is_written_for_the_version(self, partly_good: Path, tmp_path: Path) -> None:
-        """Totals, ranges that tile, tasks in use, windows of the source, and the Lance mark."""
+        """Totals, ranges that tile, all tasks, windows of the source, and the Lance mark."""
         _commit(*_plan(partly_good), tmp_path / "v1")
         info = json.loads((tmp_path / "v1/meta/info.json").read_bytes())
-        assert (info["total_episodes"], info["total_frames"], info["total_tasks"]) == (2, 10, 1)
+        assert (info["total_episodes"], info["total_frames"], info["total_tasks"]) == (2, 10, 2)
         assert (info["splits"], info["storage_format"], info["fps"]) == ({"train": "0:2"}, "lance", lerobot.FPS)
         rows = pq.read_table(tmp_path / "v1" / EPISODES).to_pylist()
         assert [(r["dataset_from_index"], r["dataset_to_index"], r["length"]) for r in rows] == [(0, 6, 6), (6, 10, 4)]
         assert [r[f"videos/{CAMERA}/file_index"] for r in rows] == [0, 1]
         tasks = pq.read_table(tmp_path / "v1/meta/tasks.parquet")
-        assert tasks.to_pylist() == [{"task_index": 0, "task": lerobot.TASKS[0]}]
+        assert tasks.to_pylist() == [{"task_index": n, "task": text} for n, text in enumerate(lerobot.TASKS)]
         assert json.loads(tasks.schema.metadata[b"pandas"])["index_columns"] == ["task"]
         stored = lance.dataset(str(tmp_path / "v1/meta.lance")).to_table().to_pylist()
         assert {r["path"]: r["data"] for r in stored}["info.json"] == (tmp_path / "v1/meta/info.json").read_bytes()
@@ -266,9 +266,7 @@ class TestReadBack:
                 table.to_batches()[0],
                 episode=plan.episodes[0],
                 done=0,
-                info=plan.info,
-                texts=dict(enumerate(lerobot.TASKS)),
-                tasks=plan.tasks,
+                meaning=Meaning(info=plan.info, texts=dict(enumerate(lerobot.TASKS)), tasks=plan.tasks, mapped={}),
             )
 
         compare(stored)

@@ -24,6 +24,7 @@ from forebay.cli.place import find_place, run_async
 from forebay.cli.placing import EXAMPLE as PLACE_EXAMPLE
 from forebay.cli.placing import place_dataset
 from forebay.cli.registering import EXAMPLE, register_dataset
+from forebay.runtime.terminal import Terminal
 
 _SHOWN = 15
 
@@ -110,6 +111,8 @@ def show(
         why = f": {escape(one['reason'])}" if one["reason"] else ""
         out.print(f"  {escape(one['tag'])} → v{one['number']}  by {escape(one['by'])}, {day(one['at'])}{why}")
     _show_versions(found["versions"])
+    for one in found["versions"]:
+        _tell_kept(out, one)
     for one in found["uploads"]:
         out.print(
             f"{escape(one['upload'])}  {escape(one['state'])}: {one['accepted']} accepted, {one['held']} held,"
@@ -181,6 +184,16 @@ def _show_bad(bad: list[dict[str, Any]]) -> None:
         out.print(f"  {escape(one['episode'])} ({name}) {coloured(one['state'])}{by}: {message}")
     if len(bad) > _SHOWN:
         out.print(f"  … and {len(bad) - _SHOWN} more; --json prints all of them")
+
+
+def _tell_kept(out: Terminal, version: dict[str, Any]) -> None:
+    """What a version carries along, and what it does not have as its sources had it."""
+    carried = version.get("carried", [])
+    if carried:
+        more = f" and {len(carried) - _SHOWN} more" if len(carried) > _SHOWN else ""
+        out.print(f"  v{version['number']} carries along: {escape(', '.join(carried[:_SHOWN]))}{more}")
+    for note in version.get("notes", []):
+        out.print(f"  v{version['number']}: {escape(note)}")
 
 
 _CHECK_WITHIN_S = 60.0

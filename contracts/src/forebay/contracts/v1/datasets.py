@@ -59,6 +59,10 @@ class DatasetVersionCommitted(EventBody):
     """The request that this version answers, when a person asked for it."""
     withheld: str | None = None
     """Why `train-ready` does not move to it by itself; None: it does."""
+    carried: tuple[str, ...] = ()
+    """Files below meta/ that were taken over byte for byte; the first 100, all of them are in the episode list."""
+    notes: tuple[str, ...] = ()
+    """What was left out or is not as it was in the sources, in sentences."""
 
 
 class DatasetDerivationRequested(EventBody):

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay.ingest.adapters import lerobot_tables
+from forebay.ingest.adapters import carried_meta, lerobot_tables
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.domain import structure
 from forebay.ingest.domain.info_file import INFO_FILE, parse_info, read_document
 from forebay.ingest.domain.path_template import fields_of, parse_template
 from forebay.ingest.domain.version_plan import AcceptedEpisode, Source, VersionPlan, plan_version
@@ -70,4 +71,15 @@ def share_source(share: Share) -> Source:
                 digest=episode.digest,
             )
         )
-    return Source(origin=share.upload, info=info, tasks=tasks, sha256=share.sha256, episodes=tuple(episodes))
+    announced = [name for name in share.sha256 if name in folder.files] or None
+    return Source(
+        origin=share.upload,
+        info=info,
+        tasks=tasks,
+        sha256=share.sha256,
+        episodes=tuple(episodes),
+        labels=carried_meta.read_labels(folder, info),
+        task_notes=lerobot_tables.task_notes(folder, info),
+        files=carried_meta.carried_files(folder, info, share.sha256),
+        beside=tuple(carried_meta.beside(folder, structure.files_used(table.episodes), announced)),
+    )

@@ -139,4 +139,10 @@ def _show(found: Converted, out: Terminal) -> None:
         out.print(f"  left out: episode {line['id']}, {line['outcome']} by {', '.join(line['rules'])}")
     if len(answer["skipped"]) > _SHOWN:
         out.print(f"  … and {len(answer['skipped']) - _SHOWN} more; --json lists all of them")
+    for name in answer["carried"][:_SHOWN]:
+        out.print(f"  carried along: {escape(name)}")
+    if len(answer["carried"]) > _SHOWN:
+        out.print(f"  … and {len(answer['carried']) - _SHOWN} more files; --json lists all of them")
+    for note in answer["notes"]:
+        out.print(f"  note: {escape(note)}")
     out.print(f"read back bit by bit; manifest {answer['manifest_sha256'][:12]}")

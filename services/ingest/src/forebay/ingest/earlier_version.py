@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forebay.ingest.adapters import metadata_tables
+from forebay.ingest.adapters import carried_meta, metadata_tables
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.adapters.origins import read_episode_list, video_digests
 from forebay.ingest.adapters.video_cuts import Cut, Film, Quality, cut_video
@@ -85,6 +85,9 @@ def earlier_source(earlier: Earlier) -> Source:
             episodes=len(listed["episodes"]),
             places={path: row for path, (row, _) in digests.items()},
         ),
+        labels=carried_meta.read_labels(folder, info),
+        task_notes=metadata_tables.task_notes(folder),
+        files=carried_meta.carried_files(folder, info, {}),
     )
 
 

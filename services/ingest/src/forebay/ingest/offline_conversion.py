@@ -65,6 +65,8 @@ class Converted:
             "tables": self.version.tables,
             "manifest_sha256": self.version.manifest.sha256,
             "skipped": skipped,
+            "carried": list(self.version.carried),
+            "notes": list(self.version.notes),
         }
 
 

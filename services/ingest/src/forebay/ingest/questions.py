@@ -230,6 +230,8 @@ def _version(version: Version) -> dict[str, Any]:
         "reason": version.reason,
         "filter": version.filter,
         "withheld": version.withheld,
+        "carried": list(version.carried),
+        "notes": list(version.notes),
         "withdrawn": list(version.withdrawn),
         "broken": version.broken,
         "checked": version.checked,

@@ -6,15 +6,18 @@ values of both sides, so that a mistake in the conversion cannot hide itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forebay.ingest.adapters.task_numbers import renumbered, same_tasks
+from forebay.ingest.domain.labels import TASK_COLUMN
 from forebay.ingest.domain.recording import COUNTED, RENUMBERED, ROW_COLUMNS, Feature, Info
-from forebay.ingest.domain.version_plan import PlannedEpisode
+from forebay.ingest.domain.version_plan import PlannedEpisode, Source
 from forebay.ingest.errors import ConversionError, ReadBackError
 
 Column = Any
@@ -85,14 +88,38 @@ def _wider(column: str, left: Any, right: Any) -> pa.DataType:
     return wider
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNumbers:
+    """What the task numbers of one origin become in the version, and the columns that hold some."""
+
+    numbers: Mapping[int, int]
+    columns: tuple[str, ...]
+    """Beside them, columns of any shape are looked through for fields that are named like task numbers."""
+    free: tuple[str, ...] = ()
+
+    @property
+    def mapped(self) -> dict[str, bool]:
+        """Columns whose numbers change -> whether all whole numbers in them are task numbers."""
+        if all(old == new for old, new in self.numbers.items()):
+            return {}
+        named = {key: True for key in self.columns if key != TASK_COLUMN}
+        return dict.fromkeys(self.free, False) | named
+
+
+def task_numbers(source: Source, numbers: Mapping[int, int]) -> TaskNumbers:
+    """Those of one origin of a version."""
+    free = tuple(feature.key for feature in source.info.row_features if feature.is_free)
+    return TaskNumbers(numbers=numbers, columns=source.task_columns, free=free)
+
+
 class FrameBuilder:
     """Makes table rows of the rows of one episode after the other."""
 
-    def __init__(self, info: Info, schema: pa.Schema, tasks: dict[int, int]) -> None:
+    def __init__(self, info: Info, schema: pa.Schema, numbers: TaskNumbers) -> None:
         self._columns = frame_columns(info)
         self._schema = schema
-        self._tasks = tasks
-        """Task number in the upload -> in the version."""
+        self._tasks = numbers.numbers
+        self._mapped = numbers.mapped
 
     def build(self, rows: pa.RecordBatch, episode: PlannedEpisode, done: int) -> pa.RecordBatch:
         """`rows` are the next rows of `episode`, of which `done` were built before."""
@@ -105,6 +132,10 @@ class FrameBuilder:
                 made.append(pa.array(np.arange(episode.start + done, episode.start + done + count)))
             elif key == "task_index":
                 made.append(pa.array(self._renumber(rows.column(key), episode)))
+            elif key in self._mapped:
+                name = f"episode {episode.accepted.id}: {key}"
+                column = renumbered(_storage(rows.column(key)), self._tasks, name, named=self._mapped[key])
+                made.append(self._fixed(column, field, episode))
             else:
                 made.append(self._fixed(rows.column(key), field, episode))
         return pa.RecordBatch.from_arrays(made, schema=self._schema)
@@ -163,18 +194,28 @@ def _same_values(before: Column, after: Column) -> bool:
     return bool(before.equals(after))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What the numbers of an origin's rows mean there, and in the version that was read back."""
+
+    info: Info
+    texts: Mapping[int, str]
+    tasks: Sequence[str]
+    """Read back out of the version's own task table."""
+    mapped: Mapping[str, bool]
+
+
 def compare_rows(
     uploaded: pa.RecordBatch,
     stored: pa.RecordBatch,
     *,
     episode: PlannedEpisode,
     done: int,
-    info: Info,
-    texts: dict[int, str],
-    tasks: tuple[str, ...],
+    meaning: Meaning,
 ) -> None:
     """Raise `ReadBackError` unless `stored` is `uploaded`, bit by bit, with the version's numbers."""
-    for key, column in frame_columns(info):
+    texts, tasks = meaning.texts, meaning.tasks
+    for key, column in frame_columns(meaning.info):
         before: Column = uploaded.column(key)
         after: Column = stored.column(column)
         if key == "episode_index":
@@ -183,7 +224,9 @@ def compare_rows(
             same = bool(np.array_equal(_numbers(after), np.arange(len(after)) + episode.start + done))
         elif key == "task_index":
             pairs = np.unique(np.stack([_numbers(before), _numbers(after)]), axis=1).T
-            same = all(texts.get(int(old)) == tasks[int(new)] for old, new in pairs)
+            same = all(same_tasks(int(old), int(new), texts, tasks, named=True) for old, new in pairs)
+        elif key in meaning.mapped:
+            same = same_tasks(before.to_pylist(), after.to_pylist(), texts, tasks, named=meaning.mapped[key])
         else:
             same = _same_bits(before, after)
         if not same:

@@ -1,6 +1,6 @@
 """A dataset version as a root of its own, in the layout that LeRobot's Lance reader opens.
 
-    <root>/meta/           info.json (storage_format "lance"), episodes, tasks, stats
+    <root>/meta/           info.json (storage_format "lance"), episodes, tasks, stats; every other file as it came
     <root>/frames.lance    row N is frame N; names without dots, vectors of fixed width
     <root>/videos.lance    one row per mp4, its bytes verbatim in a blob
     <root>/meta.lance      meta/ once more, for readers of remote roots
@@ -60,6 +60,10 @@ class CommittedVersion:
     episodes: FileRef
     manifest: FileRef
     bytes: int
+    carried: tuple[str, ...] = ()
+    """Files below meta/ that were taken over byte for byte."""
+    notes: tuple[str, ...] = ()
+    """What is left out, or is not as it was in its origins, in words."""
     format: str = FORMAT
     adopted: bool
     """True when an earlier run had written it already."""
@@ -91,7 +95,8 @@ def commit_version(
         known = tables.read_back()
         check_point("compared")
         base = plan.base
-        _seal(plan, draft, None if base is None else origins[base.origin].folder, request, known, progress=progress)
+        record = _Record(request=request, notes=(*plan.notes, *tables.left_out))
+        _seal(plan, draft, None if base is None else origins[base.origin].folder, record, known, progress=progress)
         check_point("sealed")
         _rename(draft, root)
     except FileExistsError:
@@ -158,12 +163,15 @@ def _entries(root: Path) -> list[dict[str, Any]]:
 
 
 def _describe(root: Path, *, adopted: bool) -> CommittedVersion:
+    record = json.loads(read_regular(root / EPISODES_FILE))
     return CommittedVersion(
         root=root,
         tables={path.stem: int(lance.dataset(str(path)).version) for path in sorted(root.glob("*.lance"))},
         episodes=_reference(root / EPISODES_FILE),
         manifest=_reference(root / MANIFEST_FILE),
         bytes=sum(int(entry["bytes"]) for entry in _entries(root)),
+        carried=tuple(record.get("carried", ())),
+        notes=tuple(record.get("notes", ())),
         adopted=adopted,
     )
 
@@ -191,11 +199,19 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """What the episode list says of the version as a whole."""
+
+    request: str | None
+    notes: tuple[str, ...]
+
+
 def _seal(
     plan: VersionPlan,
     draft: Path,
     base: Path | None,
-    request: str | None,
+    record: _Record,
     known: Mapping[Path, str],
     *,
     progress: Progress,
@@ -218,8 +234,9 @@ def _seal(
             for video in plan.videos
         ],
     }
-    if request is not None:
-        document["request"] = request
+    document |= {"carried": [file.path for file in plan.carried], "notes": list(record.notes)}
+    if record.request is not None:
+        document["request"] = record.request
     (draft / EPISODES_FILE).write_bytes(canonical_json(document))
     files = sorted(path for path in draft.rglob("*") if path.is_file())
     entries = []

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
+from forebay.ingest.adapters.exact_columns import column_of
 from forebay.ingest.adapters.lerobot_tables import is_v2
 from forebay.ingest.adapters.lerobot_v2_tables import episode_statistics
 from forebay.ingest.adapters.metadata_tables import episode_files
@@ -22,6 +23,7 @@ from forebay.ingest.domain.path_template import DEFAULT_DATA_PATH, DEFAULT_VIDEO
 from forebay.ingest.domain.recording import Info
 from forebay.ingest.domain.statistics import Statistics
 from forebay.ingest.domain.version_plan import FILES_PER_CHUNK, PlannedEpisode, VersionPlan
+from forebay.ingest.domain.version_splits import version_splits
 from forebay.ingest.errors import IngestError
 
 _GATHER = 32
@@ -47,7 +49,7 @@ def write_info(meta: Path, plan: VersionPlan) -> None:
         "total_frames": plan.frames,
         "total_tasks": len(plan.tasks),
         "chunks_size": FILES_PER_CHUNK,
-        "splits": {"train": f"0:{len(plan.episodes)}"},
+        "splits": version_splits(plan),
         "data_path": DEFAULT_DATA_PATH,
         "video_path": DEFAULT_VIDEO_PATH if plan.info.cameras else None,
         "storage_format": "lance",
@@ -61,8 +63,23 @@ def _write_json(path: Path, document: Any) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def write_tasks(meta: Path, tasks: tuple[str, ...]) -> None:
+def task_notes(plan: VersionPlan) -> dict[str, list[Any]]:
+    """What the origins' task tables say beside the texts: column -> the value of every task."""
+    found: dict[str, list[Any]] = {}
+    for source in plan.sources.values():
+        for number, notes in source.task_notes.items():
+            place = plan.numbers[source.origin].get(number)
+            if place is None:
+                continue
+            for name, value in notes.items():
+                column = found.setdefault(name, [None] * len(plan.tasks))
+                column[place] = value if column[place] is None else column[place]
+    return found
+
+
+def write_tasks(meta: Path, plan: VersionPlan) -> None:
     """tasks.parquet with the text as pandas index, which is how LeRobot looks tasks up."""
+    tasks = plan.tasks
     column = {"metadata": None}
     pandas = {
         "index_columns": ["task"],
@@ -77,18 +94,23 @@ def write_tasks(meta: Path, tasks: tuple[str, ...]) -> None:
     fields: list[pa.Field[Any]] = [pa.field("task_index", pa.int64()), pa.field("task", pa.string())]
     schema = pa.schema(fields, {"pandas": json.dumps(pandas)})
     table = pa.table({"task_index": list(range(len(tasks))), "task": list(tasks)}, schema=schema)
+    for name, values in task_notes(plan).items():
+        table = table.append_column(name, column_of(values, f"the task field {name}"))
     pq.write_table(table, meta / "tasks.parquet")
 
 
 class EpisodeTableWriter:
     """Writes meta/episodes as the episodes come, and adds up the dataset's statistics."""
 
-    def __init__(self, meta: Path, info: Info) -> None:
+    def __init__(self, meta: Path, info: Info, fields: Mapping[str, Any]) -> None:
+        """`fields`: further columns, with a value for every episode of the version."""
         folder = meta / "episodes" / "chunk-000"
         folder.mkdir(parents=True)
         self._path = folder / "file-000.parquet"
         self._meta = meta
         self._info = info
+        self._fields = fields
+        self._done = 0
         self._rows: list[dict[str, Any]] = []
         self._tables: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
@@ -107,7 +129,7 @@ class EpisodeTableWriter:
     def add(self, episode: PlannedEpisode, stats: StatsOf) -> None:
         row: dict[str, Any] = {
             "episode_index": episode.index,
-            "tasks": list(episode.accepted.tasks),
+            "tasks": list(episode.texts),
             "length": episode.length,
             "data/chunk_index": 0,
             "data/file_index": 0,
@@ -135,7 +157,11 @@ class EpisodeTableWriter:
             return
         if self._schema is None:
             self._schema = pa.Table.from_pylist(self._rows[:1]).schema
-        self._tables.append(pa.Table.from_pylist(self._rows, schema=self._schema))
+        table = pa.Table.from_pylist(self._rows, schema=self._schema)
+        for name, column in self._fields.items():
+            table = table.append_column(name, column.slice(self._done, table.num_rows))
+        self._tables.append(table)
+        self._done += table.num_rows
         self._rows = []
         if sum(table.num_rows for table in self._tables) >= _GROUP:
             self._flush()
@@ -144,16 +170,17 @@ class EpisodeTableWriter:
         if self._schema is None or not self._tables:
             return
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._path, self._schema)
+            self._writer = pq.ParquetWriter(self._path, self._tables[0].schema)
         self._writer.write_table(pa.concat_tables(self._tables))
         self._tables = []
 
-    def finish(self) -> None:
-        """Write what is left, and stats.json."""
+    def finish(self) -> tuple[str, ...]:
+        """Write what is left, and stats.json. Returns the features that it has no statistics of, although some episode has."""
         self._gather()
         self._flush()
         whole = {key: value for key, value in self._totals.items() if key not in self._lacking}
         _write_json(self._meta / "stats.json", {key: statistics.to_lists(value) for key, value in whole.items()})
+        return tuple(sorted(self._lacking & self._totals.keys()))
 
 
 def episode_ranges(meta: Path) -> Iterator[tuple[int, int]]:

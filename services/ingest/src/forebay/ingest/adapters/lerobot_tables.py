@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from forebay.ingest.adapters import lerobot_v2_tables, metadata_tables
 from forebay.ingest.adapters.dataset_folder import DatasetFolder
 from forebay.ingest.domain.breach import Breach
+from forebay.ingest.domain.info_file import INFO_FILE
 from forebay.ingest.domain.path_template import PathTemplate
 from forebay.ingest.domain.recording import Episode, Info
 
@@ -65,3 +66,16 @@ def read_statistics(folder: DatasetFolder, info: Info) -> tuple[dict[str, Any] |
     if is_v2(info):
         return lerobot_v2_tables.read_statistics(folder, info)
     return metadata_tables.read_statistics(folder)
+
+
+def task_notes(folder: DatasetFolder, info: Info) -> dict[int, dict[str, Any]]:
+    """What the task table says of tasks beside their texts."""
+    return lerobot_v2_tables.task_notes(folder) if is_v2(info) else metadata_tables.task_notes(folder)
+
+
+def written_anew(folder: DatasetFolder, info: Info) -> set[str]:
+    """Files below meta/ whose content every version writes in tables of its own."""
+    if is_v2(info):
+        tables = (lerobot_v2_tables.EPISODES_FILE, lerobot_v2_tables.TASKS_FILE, lerobot_v2_tables.EPISODE_STATS_FILE)
+        return {INFO_FILE, metadata_tables.STATS_FILE, *tables}
+    return {INFO_FILE, metadata_tables.STATS_FILE, metadata_tables.TASKS_FILE, *metadata_tables.episode_files(folder)}

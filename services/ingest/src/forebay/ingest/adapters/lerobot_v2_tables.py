@@ -186,6 +186,23 @@ def read_tasks(folder: DatasetFolder) -> tuple[dict[int, str] | None, list[Breac
     return tasks, [*broken, *doubled]
 
 
+def task_notes(folder: DatasetFolder) -> dict[int, dict[str, Any]]:
+    """What the task table says of a task beside its text, by its number."""
+    found: dict[int, dict[str, Any]] = {}
+    for _, line in _lines(folder, TASKS_FILE):
+        if isinstance(line, dict) and is_count(line.get("task_index")):
+            notes = {key: value for key, value in line.items() if key not in {"task_index", "task"}}
+            found.setdefault(line["task_index"], notes)
+    return found
+
+
+def episode_lines(folder: DatasetFolder, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(episode, line) for every line that names one."""
+    for _, line in _lines(folder, name):
+        if isinstance(line, dict) and is_count(index := whole_number(line.get("episode_index"))):
+            yield index, line
+
+
 def read_statistics(folder: DatasetFolder, info: Info) -> tuple[dict[str, Any] | None, list[Breach]]:
     """What the statistics of all episodes cover: feature -> `{"count": [frames]}`.
 

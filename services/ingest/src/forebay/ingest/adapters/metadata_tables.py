@@ -29,6 +29,8 @@ _COUNTS = (
     "data/chunk_index",
     "data/file_index",
 )
+CAMERA_PLACES = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+"""Where an episode lies in the videos of one camera."""
 _MAX_SECONDS = 1e9
 TWICE = "it is listed twice"
 
@@ -258,8 +260,7 @@ class EpisodeTable:
 
 def _places_of(camera: Feature) -> list[str]:
     """The columns that say where a camera's frames of an episode are."""
-    places = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
-    return [f"videos/{camera.key}/{place}" for place in places]
+    return [f"videos/{camera.key}/{place}" for place in CAMERA_PLACES]
 
 
 def _is_time(value: Any) -> bool:
@@ -318,6 +319,17 @@ def read_tasks(folder: DatasetFolder) -> tuple[dict[int, str] | None, list[Breac
         return None, [_unreadable(TASKS_FILE, str(error))]
     pairs = zip(columns["task_index"], columns[text_column], strict=True)
     return numbered_tasks(pairs, TASKS_FILE, by_place=True)
+
+
+def task_notes(folder: DatasetFolder) -> dict[int, dict[str, Any]]:
+    """What the task table says of a task beside its text, by its number."""
+    from forebay.ingest.adapters.parquet_tables import ParquetTable  # noqa: PLC0415 only decoders load it
+
+    with ParquetTable(folder.path(TASKS_FILE)) as table:
+        known = {"task_index", _text_column(table.schema)}
+        names = [name for name in table.schema.names if name not in known and not name.startswith("__")]
+        rows = table.read(["task_index", *names]).to_pylist() if names else []
+    return {row["task_index"]: {name: row[name] for name in names} for row in reversed(rows)}
 
 
 def numbered_tasks(

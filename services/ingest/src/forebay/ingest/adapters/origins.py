@@ -55,6 +55,10 @@ class Origin(Protocol):
         """A video file of its own on the disk."""
         ...
 
+    def meta(self, name: str) -> Path:
+        """A file below meta/."""
+        ...
+
 
 class UploadOrigin:
     """A landing folder."""
@@ -75,6 +79,9 @@ class UploadOrigin:
 
     def video(self, path: str) -> Path:
         return self._locate(path)
+
+    def meta(self, name: str) -> Path:
+        return self._locate(name)
 
     def _locate(self, name: str) -> Path:
         return locate(self.folder, self._blobs, name)
@@ -110,6 +117,9 @@ class VersionOrigin:
             msg = f"{path} is shared with {self.folder} and has no file of its own"
             raise ConversionError(msg)
         return self._videos / path
+
+    def meta(self, name: str) -> Path:
+        return locate(self.folder, None, name)
 
     def _table(self) -> Any:
         return lance.dataset(str(self.folder / "frames.lance"))

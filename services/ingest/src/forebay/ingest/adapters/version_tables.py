@@ -20,12 +20,22 @@ import numpy as np
 import pyarrow as pa
 
 from forebay.ingest.adapters import lerobot_meta
-from forebay.ingest.adapters.frame_batches import FrameBuilder, Rows, compare_rows, frame_columns, frame_schema
+from forebay.ingest.adapters.frame_batches import (
+    FrameBuilder,
+    Meaning,
+    Rows,
+    compare_rows,
+    frame_columns,
+    frame_schema,
+    task_numbers,
+)
 from forebay.ingest.adapters.kept_statistics import kept_statistics
 from forebay.ingest.adapters.linked_tables import forget_history, share_table
 from forebay.ingest.adapters.origins import Origin, ordered_batches
 from forebay.ingest.adapters.table_streams import add_rows
+from forebay.ingest.adapters.version_meaning import compare_meanings, read_back_tasks, version_fields, write_carried
 from forebay.ingest.adapters.version_videos import Progress, VersionVideos
+from forebay.ingest.domain.breach import listed
 from forebay.ingest.domain.recording import RENUMBERED
 from forebay.ingest.domain.statistics import Statistics
 from forebay.ingest.domain.version_plan import PlannedEpisode, Source, VersionPlan
@@ -33,6 +43,8 @@ from forebay.ingest.errors import ConversionError, IngestError, ReadBackError
 from forebay.runtime.regular_files import read_regular
 
 T = TypeVar("T")
+_LARGEST_COPY = 64 << 20
+"""Bytes of a file of meta/ that is also kept in meta.lance."""
 
 
 class _StoppedError(IngestError):
@@ -50,6 +62,10 @@ class VersionTables:
         self._meta = draft / "meta"
         self._videos = VersionVideos(plan, origins, draft, progress)
         self._failed = threading.Event()
+        self._unsummed: tuple[str, ...] = ()
+        """Features without statistics of the whole, because some episode has none."""
+        self._undeclared: dict[str, None] = {}
+        self._fields_left_out: tuple[str, ...] = ()
         self._schema = frame_schema(plan.info, self._stored())
 
     def _stored(self) -> Iterator[pa.Schema]:
@@ -57,18 +73,37 @@ class VersionTables:
         for source in self._plan.sources.values():
             origin = self._origins[source.origin]
             for file in dict.fromkeys(e.accepted.declared.data_file for e in self._plan.of(source.origin)):
-                yield origin.schema(file)
+                schema = origin.schema(file)
+                declared = {feature.key for feature in source.info.features}
+                self._undeclared |= dict.fromkeys(
+                    n for n in schema.names if n not in declared and not n.startswith("__")
+                )
+                yield schema
                 if source.version:
                     break
             if self._plan.appends:
                 return
+
+    @property
+    def left_out(self) -> list[str]:
+        """What of the origins the version does not hold, beside what the plan says."""
+        found = []
+        if self._undeclared:
+            found.append(f"columns that info.json does not declare are left out: {listed([*self._undeclared])}")
+        odd = [name for name in self._fields_left_out if name]
+        if odd:
+            found.append(f"fields of the episode table that describe no feature are left out: {listed(odd)}")
+        if self._unsummed:
+            found.append(f"stats.json has no statistics of {listed([*self._unsummed])}: not every episode has its own")
+        return found
 
     # writing
 
     def write(self, check_point: Callable[[str], None]) -> None:
         self._meta.mkdir(parents=True)
         lerobot_meta.write_info(self._meta, self._plan)
-        lerobot_meta.write_tasks(self._meta, self._plan.tasks)
+        lerobot_meta.write_tasks(self._meta, self._plan)
+        write_carried(self._plan, self._origins, self._draft)
 
         def frames() -> None:
             self._write_frames()
@@ -106,12 +141,13 @@ class VersionTables:
 
     def _write_frames(self) -> None:
         base = self._plan.base if self._plan.appends else None
-        with lerobot_meta.EpisodeTableWriter(self._meta, self._plan.info) as episodes:
+        fields, self._fields_left_out = version_fields(self._plan, self._origins)
+        with lerobot_meta.EpisodeTableWriter(self._meta, self._plan.info, fields) as episodes:
             if base is not None:
                 share_table(self._origins[base.origin].folder / "frames.lance", self._path("frames"))
                 self._take_over(base, episodes)
             table = add_rows(self._path("frames"), self._schema, self._frame_batches(episodes, self._new_sources()))
-            episodes.finish()
+            self._unsummed = episodes.finish()
         table.create_scalar_index("episode_index", "BTREE", replace=True)
         table.create_scalar_index("task_index", "BITMAP", replace=True)
         forget_history(table)
@@ -133,14 +169,12 @@ class VersionTables:
         self, table: lerobot_meta.EpisodeTableWriter, sources: Iterable[Source]
     ) -> Iterator[pa.RecordBatch]:
         columns = frame_columns(self._plan.info)
-        numbers = {text: number for number, text in enumerate(self._plan.tasks)}
         for source in sources:
             origin = self._origins[source.origin]
             kept = kept_statistics(origin.folder, source.info) if source.version else None
             described = [pair for pair in columns if kept is None or pair[0] in RENUMBERED]
             cameras = {} if kept is not None else lerobot_meta.camera_statistics(origin.folder, source.info)
-            tasks = {number: numbers[text] for number, text in source.tasks.items() if text in numbers}
-            builder = FrameBuilder(source.info, self._schema, tasks)
+            builder = FrameBuilder(source.info, self._schema, task_numbers(source, self._plan.numbers[source.origin]))
             for episode, pieces in origin.rows(source.info, self._plan.of(source.origin)):
                 self._go_on()
                 stats, done = lerobot_meta.EpisodeStatistics(), 0
@@ -163,6 +197,8 @@ class VersionTables:
 
         def batches() -> Iterator[pa.RecordBatch]:
             for path in files:
+                if path.stat().st_size > _LARGEST_COPY:
+                    continue  # of tables LeRobot has none as large; what is carried along lies in meta/ itself
                 columns: list[Any] = [
                     pa.array([path.relative_to(self._meta).as_posix()]),
                     pa.array([read_regular(path)], pa.large_binary()),
@@ -213,21 +249,16 @@ class VersionTables:
         sources = self._new_sources()
         start = self._plan.of(sources[0].origin)[0].start if sources else self._plan.frames
         stored = Rows(ordered_batches(self._open("frames"), start) if sources else iter(()))
+        tasks = read_back_tasks(self._draft)
         for source in sources:
+            numbers = task_numbers(source, self._plan.numbers[source.origin])
+            meaning = Meaning(info=source.info, texts=dict(source.tasks), tasks=tasks, mapped=numbers.mapped)
             for episode, pieces in self._origins[source.origin].rows(source.info, self._plan.of(source.origin)):
                 self._go_on()
                 done = 0
                 for piece in pieces:
                     rows = stored.take(piece.num_rows)
-                    compare_rows(
-                        piece,
-                        rows,
-                        episode=episode,
-                        done=done,
-                        info=source.info,
-                        texts=dict(source.tasks),
-                        tasks=self._plan.tasks,
-                    )
+                    compare_rows(piece, rows, episode=episode, done=done, meaning=meaning)
                     done += piece.num_rows
                 if done != episode.length:
                     msg = f"episode {episode.accepted.id}: {done} rows were read back, expected {episode.length}"
@@ -248,6 +279,7 @@ class VersionTables:
                 msg = f"meta/episodes puts episode {episode.index} at rows {stored}, its rows start at {place}"
                 raise ReadBackError(msg)
             place += episode.length
+        compare_meanings(self._plan, self._origins, self._draft)
 
 
 def _seek(stats: Iterator[tuple[int, dict[str, Statistics]]], episode: PlannedEpisode) -> dict[str, Statistics]:

@@ -249,6 +249,10 @@ class Version(Document, frozen=True, kw_only=True):
     filter: str | None = None
     withheld: str | None = None
     """Why `train-ready` did not move to it by itself."""
+    carried: tuple[str, ...] = ()
+    """Files below meta/ that were taken over byte for byte."""
+    notes: tuple[str, ...] = ()
+    """What was left out, or is not as it was in the sources."""
     checksums_uri: str = ""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Access plan -> root of a second place that holds the same files."""

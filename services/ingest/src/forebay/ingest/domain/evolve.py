@@ -34,7 +34,7 @@ from forebay.ingest.domain.verdict_values import Told
 from forebay.ingest.domain.waiving import episode_returned, look_again, rule_waived, waiver_revoked
 from forebay.runtime.state import Fold
 
-FOLD_VERSION = 9
+FOLD_VERSION = 10
 MAX_SOURCE_INDEX = 1_000_000
 """Higher episode numbers are taken for a mistake; workers go through all numbers up to the highest."""
 

@@ -74,6 +74,8 @@ def _committed(fold: Fold, project: str, body: datasets.DatasetVersionCommitted,
         reason=body.parent_reason,
         filter=body.filter,
         withheld=body.withheld,
+        carried=body.carried,
+        notes=body.notes,
         checksums_uri=body.checksums.uri,
         checked_at=now,
     )

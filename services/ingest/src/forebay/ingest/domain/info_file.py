@@ -10,7 +10,15 @@ from typing import Any
 
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed, printable
-from forebay.ingest.domain.recording import CLOCK_COLUMN, COUNTED, INDEX_COLUMNS, ROW_COLUMNS, Feature, Info
+from forebay.ingest.domain.recording import (
+    CLOCK_COLUMN,
+    COUNTED,
+    INDEX_COLUMNS,
+    ROW_COLUMNS,
+    SPLIT_RANGES,
+    Feature,
+    Info,
+)
 
 INFO_FILE = "meta/info.json"
 SUPPORTED = ("v3.0", "v2.1", "v2.0")
@@ -347,11 +355,10 @@ def _splits(value: Any) -> tuple[tuple[tuple[str, int], ...], list[Breach]]:
     found: list[tuple[str, int]] = []
     odd: list[str] = []
     for name, text in (value if isinstance(value, dict) else {}).items():
-        ends = re.fullmatch(r"(\d{1,15}):(\d{1,15})", text) if isinstance(text, str) else None
-        if ends is None:
-            odd.append(f"split {shown(name)} is {shown(text)}")
+        if isinstance(text, str) and SPLIT_RANGES.fullmatch(text):
+            found.append((name, max(int(part.partition(":")[2]) for part in text.split(","))))
         else:
-            found.append((name, int(ends.group(2))))
+            odd.append(f"split {shown(name)} is {shown(text)}")
     if value is not None and not isinstance(value, dict):
         odd.append(f"splits is {shown(value)}")
     breaches = [

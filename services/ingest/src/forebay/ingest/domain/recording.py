@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,8 @@ RENUMBERED = ("episode_index", "index", "task_index")
 ACTIONS = ("action", "actions")
 STATES = ("observation.state", "state")
 """What recorders call the one vector that a policy writes, and the one that it reads."""
+SPLIT_RANGES = re.compile(r"\d{1,15}:\d{1,15}(?: ?, ?\d{1,15}:\d{1,15})*")
+"""`0:12`, or `0:8,10:12` in a version that grew from several uploads with splits of their own."""
 _SIGNALS = ("action.", "actions.", "observation.", "state.")
 
 

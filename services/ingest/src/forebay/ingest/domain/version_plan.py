@@ -7,15 +7,18 @@ episodes give the same plan and the same content digest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from forebay.contracts.identifiers import content_digest
+from forebay.ingest.domain.breach import listed
+from forebay.ingest.domain.carried import CarriedFile, Described, carry
+from forebay.ingest.domain.labels import Labels, difference, number_tasks, task_columns
 from forebay.ingest.domain.recording import Episode, Info
 from forebay.ingest.errors import ConversionError
 
-LAYOUT = 1
+LAYOUT = 2
 """Raised when the tables are laid out differently, so that old and new content differ."""
 FILES_PER_CHUNK = 1000
 
@@ -52,6 +55,18 @@ class Source:
     """True when it is an earlier version and no upload."""
     kept: KeptTables | None = None
     """Set when the tables of that version are shared."""
+    labels: Labels = field(default_factory=Labels)
+    task_notes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """What its task table says of a task beside the text."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files below its meta/ that a version does not write itself -> SHA-256."""
+    beside: tuple[str, ...] = ()
+    """Files that no version holds."""
+
+    @property
+    def task_columns(self) -> tuple[str, ...]:
+        """Features that name tasks by number."""
+        return task_columns(self.info, self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +107,12 @@ class PlannedEpisode:
     def length(self) -> int:
         return self.accepted.declared.length
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Its tasks as the episode table lists them, which may be more than its rows use."""
+        own = self.accepted.declared.tasks
+        return own if own is not None and set(own) >= set(self.accepted.tasks) else self.accepted.tasks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPlan:
@@ -103,6 +124,12 @@ class VersionPlan:
     episodes: tuple[PlannedEpisode, ...]
     videos: tuple[PlannedVideo, ...]
     tasks: tuple[str, ...]
+    """The text of every task number."""
+    numbers: Mapping[str, Mapping[int, int]]
+    """Origin -> task number there -> task number here."""
+    carried: tuple[CarriedFile, ...]
+    notes: tuple[str, ...]
+    """What is not as it was in the origins, in words."""
     digest: str
 
     @property
@@ -123,7 +150,7 @@ class VersionPlan:
             return False
         if len(base.episodes) != base.kept.episodes:
             return False
-        return all(self.tasks[number : number + 1] == (text,) for number, text in base.tasks.items())
+        return all(number == self.numbers[base.origin][number] for number in base.tasks)
 
     def of(self, origin: str) -> list[PlannedEpisode]:
         """The episodes that are read from one origin."""
@@ -147,8 +174,10 @@ def plan_version(sources: Sequence[Source]) -> VersionPlan:
         if features_digest(source.info) != features_digest(first):
             msg = f"{source.origin} has other features or another frame rate than {used[0].origin}; upload it as another dataset"
             raise ConversionError(msg)
+    _compare_labels(used)
     accepted = [episode for source in used for episode in source.episodes]
-    tasks = tuple(dict.fromkeys(text for episode in accepted for text in episode.tasks))
+    tasks, numbers = number_tasks({source.origin: source.tasks for source in used})
+    carried, notes = carry([Described(origin=s.origin, info=s.info, labels=s.labels, files=s.files) for s in used])
     videos, places = _number_videos(used)
     episodes: list[PlannedEpisode] = []
     start = 0
@@ -165,8 +194,34 @@ def plan_version(sources: Sequence[Source]) -> VersionPlan:
         episodes=tuple(episodes),
         videos=videos,
         tasks=tasks,
-        digest=_digest(first, tasks, episodes, videos),
+        numbers=numbers,
+        carried=carried,
+        notes=(*_notes(used, numbers), *notes),
+        digest=_digest(first, tasks, episodes, videos, carried),
     )
+
+
+def _compare_labels(sources: Sequence[Source]) -> None:
+    for number, source in enumerate(sources):
+        for before in sources[:number]:
+            text = difference((before.info, before.labels), (source.info, source.labels))
+            if text is not None:
+                msg = f"{source.origin} does not go together with {before.origin}: {text}"
+                raise ConversionError(msg)
+
+
+def _notes(sources: Sequence[Source], numbers: Mapping[str, Mapping[int, int]]) -> Iterator[str]:
+    for source in sources:
+        if source.beside:
+            yield f"files beside the dataset are left out: {listed(list(source.beside))}"
+        moved = [f"{old} is now {new}" for old, new in numbers[source.origin].items() if old != new]
+        if moved:
+            yield f"task numbers of {source.origin} in {listed(list(source.task_columns))} are mapped: {listed(moved)}"
+    first = sources[0]
+    if not first.version and all(old == new for old, new in numbers[first.origin].items()):
+        free = sorted(set(range(max(first.tasks, default=-1) + 1)) - first.tasks.keys())
+        if free:
+            yield f"the task table has no tasks {listed(free)}; the version lists them as '(no task {free[0]})' and so on"
 
 
 def _number_videos(
@@ -214,16 +269,20 @@ def _first_free(sources: Sequence[Source], camera: str) -> int:
 
 
 def _digest(
-    info: Info, tasks: tuple[str, ...], episodes: Sequence[PlannedEpisode], videos: Sequence[PlannedVideo]
+    info: Info,
+    tasks: tuple[str, ...],
+    episodes: Sequence[PlannedEpisode],
+    videos: Sequence[PlannedVideo],
+    carried: Sequence[CarriedFile],
 ) -> str:
     content: dict[str, Any] = {
         "layout": LAYOUT,
         "features": features_digest(info),
         "tasks": list(tasks),
         "episodes": [
-            [e.accepted.id, e.length, e.accepted.digest, list(e.accepted.tasks), [list(v) for v in e.videos]]
-            for e in episodes
+            [e.accepted.id, e.length, e.accepted.digest, list(e.texts), [list(v) for v in e.videos]] for e in episodes
         ],
         "videos": [[v.camera, v.chunk, v.file, v.sha256] for v in videos],
+        "carried": [[file.path, file.sha256] for file in carried],
     }
     return content_digest(content)

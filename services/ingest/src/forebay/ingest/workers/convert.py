@@ -23,7 +23,7 @@ from forebay.ingest.domain.rules import RULES_VERSION
 from forebay.ingest.domain.version_plan import VersionPlan, plan_version
 from forebay.ingest.earlier_version import Earlier, earlier_source
 from forebay.ingest.errors import StorageUnavailableError
-from forebay.ingest.workers.gathering import Gatherer, origins_of
+from forebay.ingest.workers.gathering import MOST_NAMED, Gatherer, origins_of, told
 from forebay.ingest.workers.telling import Teller, from_thread, tell_done
 from forebay.ingest.workers.validate import policy_of
 from forebay.runtime.disk_room import RETRY_S, is_disk_full, look
@@ -96,6 +96,8 @@ class Converter:
             source_ref=newest.source_ref if newest is not None else None,
             source_revision=newest.source_revision if newest is not None else None,
             rules_version=RULES_VERSION,
+            carried=made.carried[:MOST_NAMED],
+            notes=told(made.notes),
             left_out=await gather.left_out(uploads, plan),
             withheld=None if newest is None else policy.withholds(newest.accepted, newest.judged),
         )

@@ -24,7 +24,7 @@ from forebay.ingest.domain.version_plan import VersionPlan, plan_version
 from forebay.ingest.earlier_version import Earlier, earlier_source, rewrite_videos
 from forebay.ingest.errors import ConversionError, ReadBackError, StorageUnavailableError
 from forebay.ingest.workers.convert import WAIT_FOR_POOL_S, no_room
-from forebay.ingest.workers.gathering import Gatherer, origins_of
+from forebay.ingest.workers.gathering import MOST_NAMED, Gatherer, origins_of, told
 from forebay.ingest.workers.telling import Teller, from_thread, tell_done
 from forebay.runtime.disk_room import is_disk_full
 from forebay.runtime.errors import RetryLater
@@ -93,6 +93,8 @@ class DerivedWriter:
             parent_reason=wish.reason,
             filter=wish.filter,
             rules_version=RULES_VERSION,
+            carried=made.carried[:MOST_NAMED],
+            notes=told(made.notes),
             left_out=await gather.left_out(base.uploads, plan),
             derivation=wish.id,
         )

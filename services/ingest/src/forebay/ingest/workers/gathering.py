@@ -17,6 +17,15 @@ from forebay.ingest.earlier_version import Earlier
 from forebay.ingest.errors import ConversionError
 from forebay.runtime.work import WorkContext
 
+MOST_NAMED = 100
+"""Files and sentences that travel in an event; a version's own episode list has all of them."""
+_LONGEST = 1000
+
+
+def told(notes: Iterable[str]) -> tuple[str, ...]:
+    """Sentences, short enough for an event."""
+    return tuple(note[:_LONGEST] for note in notes)[:MOST_NAMED]
+
 
 @dataclass(frozen=True, slots=True)
 class Gatherer:

@@ -14,6 +14,7 @@ from typing import Any
 
 from forebay.contracts.body import FileRef
 from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeRejected, Finding
+from forebay.ingest.adapters.carried_meta import read_labels
 from forebay.ingest.adapters.dataset_folder import MAX_JSON_BYTES, DatasetFolder
 from forebay.ingest.adapters.landing_folder import LandingFolders
 from forebay.ingest.adapters.policy_file import project_policy
@@ -35,7 +36,9 @@ from forebay.ingest.domain.documents import (
 )
 from forebay.ingest.domain.evolve import episode_id
 from forebay.ingest.domain.info_file import INFO_FILE, parse_info, read_document
+from forebay.ingest.domain.labels import difference
 from forebay.ingest.domain.policy import FIXED, Change, Policy
+from forebay.ingest.domain.recording import Info
 from forebay.ingest.domain.report import EpisodeReport, Report, judge
 from forebay.ingest.domain.rules import RULES_VERSION
 from forebay.ingest.domain.verdict_values import Content
@@ -119,7 +122,7 @@ class Validator:
         files = DatasetFolder(folder)
         files.refused.update(announced.left_out)
         inspection = inspect(files, tell.stage, checked.distrusted, policy=policy, request=request)
-        return _compare_features(_told(inspection, problem, policy), root, policy)
+        return _compare_features(_told(inspection, problem, policy), folder, root, policy)
 
 
 async def policy_of(folder: Path, project: str, context: WorkContext) -> Policy:
@@ -186,7 +189,7 @@ async def _trunk_root(upload: Upload, context: WorkContext) -> Path | None:
     return Path(version.root) if version is not None else None
 
 
-def _compare_features(inspection: Inspection, root: Path | None, policy: Policy) -> Inspection:
+def _compare_features(inspection: Inspection, folder: Path, root: Path | None, policy: Policy) -> Inspection:
     """The rows must fit into the tables that the dataset already has."""
     if root is None or inspection.info is None:
         return inspection
@@ -198,21 +201,31 @@ def _compare_features(inspection: Inspection, root: Path | None, policy: Policy)
         msg = f"the dataset's latest version {root} cannot be read: {error.strerror}"
         raise StorageUnavailableError(msg) from error
     before, _ = parse_info(document or {})
-    if before is None or features_digest(before) == features_digest(inspection.info):
+    text = None if before is None else _difference(before, root, inspection.info, folder)
+    if text is None:
         return inspection
-    have, new = {f.key: f for f in before.features}, {f.key: f for f in inspection.info.features}
-    shapes = {key: [(f.dtype, f.shape) for f in (have.get(key), new.get(key)) if f is not None] for key in have | new}
-    differ = sorted(key for key, found in shapes.items() if len(found) == 1 or found[0] != found[1])
-    text = f"features {listed(differ)}" if differ else f"frame rates {before.fps:g} and {inspection.info.fps:g}"
     breach = Breach(
         rule=rules.OTHER_FEATURES,
-        feature=differ[0] if differ else None,
         file=INFO_FILE,
-        expected="the features and frame rate of the dataset",
+        expected="the features, frame rate and labels of the dataset",
         found=text,
-        message=f"the upload does not fit into the dataset: {text} differ",
+        message=f"the upload does not fit into the dataset: {text}",
     )
     return _told(inspection, [breach], policy)
+
+
+def _difference(before: Info, root: Path, info: Info, folder: Path) -> str | None:
+    """Why the rows of an upload cannot stand in the tables of a version; None when they can."""
+    if features_digest(before) != features_digest(info):
+        have, new = {f.key: f for f in before.features}, {f.key: f for f in info.features}
+        shapes = {
+            key: [(f.dtype, f.shape) for f in (have.get(key), new.get(key)) if f is not None] for key in have | new
+        }
+        differ = sorted(key for key, found in shapes.items() if len(found) == 1 or found[0] != found[1])
+        text = f"features {listed(differ)}" if differ else f"frame rates {before.fps:g} and {info.fps:g}"
+        return f"{text} differ"
+    labels = (read_labels(DatasetFolder(place), one) for place, one in ((root, before), (folder, info)))
+    return difference((before, next(labels)), (info, next(labels)))
 
 
 async def _episodes(upload: Upload, context: WorkContext) -> list[Episode]:

@@ -15,7 +15,7 @@ import pytest
 from forebay.contracts.v1.datasets import DatasetVersionCommitted
 from forebay.contracts.v1.episodes import EpisodeRejected
 from forebay.ingest.adapters import frame_batches, version_meaning
-from forebay.ingest.domain import version_commands
+from forebay.ingest.domain import labels, version_commands
 from forebay.ingest.domain.documents import Version, version_key
 from forebay.ingest.errors import ReadBackError
 from forebay.ingest.offline_conversion import Converted, convert_folder
@@ -48,7 +48,7 @@ def _relabel(root: Path, tasks: dict[int, str] = SPARSE, *, with_table: bool = T
     episode_tasks = {index: numbers[1 + index % 3] for index in range(len(PARTS))}
     for file in _data_files(root):
         table = pq.read_table(root / file)
-        episodes = table["episode_index"].to_pylist()
+        episodes: list[Any] = table["episode_index"].to_pylist()
         own = [episode_tasks[episode] for episode in episodes]
         table = table.set_column(table.schema.get_field_index("task_index"), "task_index", pa.array(own))
         other = [numbers[(episode + 2) % len(numbers)] for episode in episodes]
@@ -110,7 +110,8 @@ def _tasks_by_place(root: Path) -> dict[int, str]:
     """As LeRobot takes them."""
     table = pq.read_table(root / "meta/tasks.parquet")
     assert table["task_index"].to_pylist() == [*range(table.num_rows)]
-    return dict(enumerate(table["task"].to_pylist()))
+    texts: list[Any] = table["task"].to_pylist()
+    return dict(enumerate(texts))
 
 
 def _of_version(root: Path) -> list[list[Any]]:
@@ -268,7 +269,7 @@ def test_a_changed_meaning_is_not_verified(tmp_path: Path, monkeypatch: pytest.M
         patched.setattr(frame_batches, "renumbered", lambda column, *_, **__: column)
         with pytest.raises(ReadBackError, match="read back differently"):
             _convert(root, tmp_path / "out")
-    names = version_meaning.names_of
+    names = labels.names_of
     swapped = lambda info, key: names(info, key)[:: -1 if info.document.get("storage_format") else 1]  # noqa: E731
     monkeypatch.setattr(version_meaning, "names_of", swapped)
     with pytest.raises(ReadBackError, match="other names"):

@@ -152,3 +152,14 @@ class TestNaming:
         """Said with what to give instead."""
         with pytest.raises(PlaceUnknownError, match="does not exist; give the folder"):
             self._opened(tmp_path / "none")
+
+
+def test_lance_is_named(tmp_path: Path) -> None:
+    """A dataset stored as Lance is refused as what it is; nothing is called missing."""
+    root = lerobot.build(tmp_path)
+    lerobot.change_info(root, storage_format="lance")
+    for name in ("data", "videos"):
+        shutil.rmtree(root / name)
+    report = inspect(root).report
+    assert [breach.rule.id for breach in report.breaches] == ["LR-FORMAT-002"]
+    assert "stored as Lance" in report.breaches[0].message

@@ -166,6 +166,10 @@ class _Inspector:
         if document is None:
             self._breaches += broken
             return None
+        stored = info_file.check_storage(document)
+        if stored:
+            self._breaches += stored
+            return None
         version = info_file.check_version(document, self._layout)
         if version and not self._pointers and info_file.is_readable_as(document, self._layout):
             # the label is wrong, the files are not: everything else is judged in the same round

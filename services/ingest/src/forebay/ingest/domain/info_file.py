@@ -116,6 +116,18 @@ def _broken(message: str, found: str | None = None, *, slight: bool = False, adv
     )
 
 
+def check_storage(document: dict[str, Any]) -> list[Breach]:
+    """A dataset whose rows and videos lie in Lance tables, as those of every version do, has no files to judge."""
+    if document.get("storage_format") != "lance":
+        return []
+    text = (
+        "the dataset is stored as Lance (frames.lance, videos.lance); validate, convert and upload take parquet and mp4 files:"
+        " give the folder that it was made from. If it is a version of Forebay, check it with: forebay dataset check NAME@vN"
+    )
+    expected, found = "parquet and mp4 files", "storage_format lance"
+    return [Breach(rule=rules.VERSION, message=text, file=INFO_FILE, expected=expected, found=found)]
+
+
 def check_version(document: dict[str, Any], layout: str) -> list[Breach]:
     """The label must be a version that is read, and the files must lie as it says. `layout` is what they look like."""
     label = document.get("codebase_version")

@@ -96,6 +96,11 @@ _OPTION = re.compile(
 """--name before a value, also in a list of words; what looks like the next option is no value"""
 _VALUE = re.compile(r"""(\$\([^()]*\)|\\*"[^"]{0,4000}"|\\*'[^']{0,4000}'|["'][^\n]*|[^\s"'<\[{][^\s"']*)""")
 """Up to its closing quote, or to the next blank: a password may hold commas, semicolons and dashes."""
+_SENTENCE = re.compile(r"(?<=: )[a-z]{2,14} (?=[a-z]{2}|\d)")
+_ABOUT_PASSWORDS = re.compile(
+    r"(?<=: )(?:cannot|expired|incorrect|invalid|missing|must|no|not|required|should|too|wrong)\b"
+)
+"""What an error says about a token or a password: `fetch token: unexpected status`"""
 _CLOSING = re.compile(r"""(?:[\"')\]}>,;.\\]|</)+\Z""")
 """What ends the sentence or the list that a value stands in."""
 
@@ -116,6 +121,7 @@ _PERHAPS_SHAPE = re.compile(r"\b(?:hf|ghp|gho|ghs|github_pat|glpat|sk|xox[abp])[
 _HEADER = re.compile(
     r"""\b((?:proxy-)?authorization["']?\s*[:=]\s*["']?|(?:set-)?cookie["']?\s*:\s*["']?)([^\n"']+)""", re.IGNORECASE
 )
+_PHRASE = re.compile(r"""(passphrase["']?\s*[:=]\s*["']?)(?!\s|[$<{])([^\n"']+)""", re.IGNORECASE)
 _ELEMENT = re.compile(r"<([A-Za-z][\w.-]{0,60})>(?=[^<>\n]{1,400}</)")
 _PAIR = re.compile(
     r"""\bname["']?\s*[:=]\s*["']?([A-Za-z][\w.-]{0,100})["']?[\s,;]{1,40}["']?value["']?\s*[:=]\s*""", re.IGNORECASE
@@ -141,7 +147,8 @@ _ORDINARY = re.compile(
 
 def mask(text: str) -> str:
     """The text with everything that looks like a credential replaced."""
-    text = _HEADER.sub(lambda match: f"{match[1]}{MASK}", text)
+    for whole_line in (_HEADER, _PHRASE):
+        text = whole_line.sub(lambda match: f"{match[1]}{MASK}", text)
     text = _PERHAPS_SHAPE.sub(MASK, _without_secrets(text)[0])
     for form in (_ELEMENT, _PAIR):
         text = _mask_values(form, text, _may_name)
@@ -157,7 +164,8 @@ def holds_secret(text: str) -> bool:
 
 def is_reference(value: str) -> bool:
     """The value only says where the secret is, or that there is none."""
-    return not value.strip("\"'") or _REFERENCE.fullmatch(value.strip("\"'")) is not None
+    bare = value.strip("\"'")
+    return not bare or (_REFERENCE.fullmatch(bare) is not None and _KEY.fullmatch(bare) is None)
 
 
 def _mask_values(form: re.Pattern[str], text: str, is_secret: Callable[[str, str], bool]) -> str:
@@ -169,7 +177,8 @@ def _mask_values(form: re.Pattern[str], text: str, is_secret: Callable[[str, str
         if match.start() < done or text.startswith(MASK, start) or not _could_name(name):
             continue
         found = _VALUE.match(text, start)
-        if found is None:
+        prose = _ABOUT_PASSWORDS if "pass" in name.lower() else _SENTENCE
+        if found is None or prose.match(text, start):
             continue
         value = found[0]
         if value[0] not in "\"'\\$":

@@ -49,6 +49,7 @@ def test_a_broken_dataset(app: typer.Typer, tmp_path: Path) -> None:
         "expected",
         "found",
         "message",
+        "advice",
     ]
     assert (finding["rule"], finding["episode"], finding["frame"]) == ("LR-SIGNAL-001", 0, 4)
 

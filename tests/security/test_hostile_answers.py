@@ -50,15 +50,17 @@ ROOM = {
 }  # fmt: skip
 VERSION = {
     "number": 1, "episodes": 1, "frames": 1, "bytes": 1, "removed": False, "withdrawn": [], "broken": X, "accepted": True,
+    "checked_at": AT, "carried": [X], "notes": [X], "withheld": X,
     "access_plan": X, "manifest_sha256": X, "root": "/nowhere", "checked": "c", "places": {}, "placing": "p",
     "placing_problem": X, "dataset": X,
 }  # fmt: skip
 DATASET = {
     "dataset": X, "tags": {X: 1}, "versions": [VERSION], "latest": 1, "episodes": 1, "frames": 1, "bytes": 1,
+    "broken": "", "checked_at": AT, "tagged": [{"tag": X, "number": 1, "by": X, "at": AT, "reason": X}],
     "uploads": [{"upload": X, "state": X, "accepted": 1, "held": 0, "rejected": 0, "expected": 1, "source": X}],
     "registrations": [{"registration": X, "state": X, "uri": X, "version": None, "message": X}],
 }  # fmt: skip
-EPISODE = {"source_index": 1, "state": X, "rules": [X], "message": X}
+EPISODE = {"episode": X, "upload": X, "source_index": 1, "state": X, "rules": [X], "message": X}
 CONDITION = {"type": X, "status": X, "reason": X, "message": X, "since": AT}
 SAVE = {"step": 1, "checkpoint": X, "attempt": 1, "status": X, "imported": False}
 DERIVED = {
@@ -67,6 +69,7 @@ DERIVED = {
 }  # fmt: skip
 ANSWERS: dict[str, dict[str, Any]] = {
     "scheduler-bridge.submit": {"job": X, "warnings": [X]},
+    "scheduler-bridge.retry": {"job": X, "starts": X, "warnings": [X]},
     "scheduler-bridge.jobs": {
         "jobs": [{"job": X, "state": X, "queued_for": X, "attempts": 1, "submitted_at": AT, "message": X}], "next": None,
     },
@@ -123,13 +126,28 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "ingest.datasets": {"datasets": [DATASET], "next": None},
     "ingest.dataset": DATASET,
     "ingest.episodes": {"episodes": [EPISODE], "next": None},
+    "ingest.members": {
+        "dataset": X, "number": 1, "registered": False, "total": 1, "next": None,
+        "episodes": [{"name": X, "episode": X, "length": 3, "state": X, "upload": X, "source_index": 1, "tasks": [X]}],
+    },
     "ingest.check": {"dataset": X, "number": 1, "check": "c"},
+    "ingest.checked": {"check": "c", "whole": False, "message": X},
+    "ingest.waivers": {
+        "dataset": X,
+        "waivers": [
+            {
+                "number": 1, "rule": X, "episodes": [X], "by": X, "at": AT, "holds": False, "reason": X,
+                "revoked": X, "revoked_by": X, "revoked_at": AT,
+            }
+        ],
+    },
+    "ingest.revoke-waiver": {"number": 1, "dataset": X, "rule": X, "let_in": [X]},
     "ingest.place": {"dataset": X, "number": 1, "root": X, "placing": "p"},
     "ingest.waive": {
         "rule": X, "dataset": X, "by": X, "episodes": [], "accepted": [X], "still_held": [X],
     },
     "ingest.withdraw": {
-        "episode": X, "dataset": X, "changed": False, "reason": X, "versions": [1], "waiting_jobs": [X], "leased_jobs": [X],
+        "episode": X, "name": X, "by": X, "dataset": X, "changed": False, "reason": X, "versions": [1], "waiting_jobs": [X], "leased_jobs": [X],
     },
     "ingest.register": {"registration": X, "joined": False},
     "ingest.registration": {
@@ -159,7 +177,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "cache.warm": {"name": X, "number": 1, "joined": False, "request": X},
 }  # fmt: skip
 COMMANDS = [
-    "jobs", "job j", "why j", "cancel j", "lineage m", "lineage m --table", "lineage m --mermaid", "impact e",
+    "jobs", "job j", "why j", "cancel j", "retry j", "dataset tag d t v1", "rules waivers --dataset d", "dataset episodes d@v1",
+    "rules revoke 1 --dataset d --reason r", "lineage m", "lineage m --table", "lineage m --mermaid", "impact e",
     "audit m", "diff a b", "history m", "search --task t", "model register m --job j", "model evaluate m --metric a=1",
     "model release m@v1 --channel production", "model policy", "model list", "model fetch m@v1 /nowhere/out",
     "delete j --reason r", "checkpoint delete c --reason r", "resume-point j", "dataset list",

@@ -24,7 +24,8 @@ def test_sound_pictures_are_accepted(codec: str, tmp_path: Path) -> None:
     """Only told: not every reader opens them."""
     seen = inspect(images.build(tmp_path / "in", codec=codec))
     assert seen.report.outcome == "accept"
-    assert [(b.rule.id, b.severity) for b in seen.report.breaches] == [("LR-FORMAT-004", "info")]
+    assert ("LR-FORMAT-004", "info") in [(b.rule.id, b.severity) for b in seen.report.breaches]
+    assert {b.severity for b in seen.report.breaches} == {"info"}
     assert [(one.episode, one.camera, one.frames) for one in seen.pictures] == [
         (episode, images.KEY, length) for episode, length in enumerate(images.LENGTHS)
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,9 +108,11 @@ async def _upload(
         try:
             done = await _copy(collector, path, name, wish)
         finally:
-            delivery.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await delivery
+            while not delivery.done():  # asyncio.wait_for of Python 3.11 can lose a cancellation
+                delivery.cancel()
+                await asyncio.wait({delivery}, timeout=1)
+            if not delivery.cancelled():
+                delivery.result()
         if done.repeated and not await _known(place, done.upload):
             done = await in_daemon_thread(lambda: collector.upload(path, name, replaces=wish.replace, again=True))
         left = await link.drain(_DELIVER_WITHIN_S)

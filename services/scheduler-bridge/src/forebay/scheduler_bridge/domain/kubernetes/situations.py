@@ -172,7 +172,15 @@ def _queue(subject: Subject, now: datetime, rule: str) -> Iterator[Seen]:  # noq
 _NO_NEWS = frozenset(
     {
         *("SuccessfulCreate", "Suspended", "Resumed", "Scheduled", "Killing", "Completed"),
-        *("CreatedWorkload", "UpdatedWorkload", "FinishedWorkload", "Started", "QuotaReserved", "Admitted"),
+        *(
+            "CreatedWorkload",
+            "UpdatedWorkload",
+            "FinishedWorkload",
+            "Started",
+            "QuotaReserved",
+            "Admitted",
+            "AdmissionGateCleared",
+        ),
     }
 )
 """What controllers say when all goes its way."""

@@ -78,7 +78,10 @@ def test_a_file_is_no_dataset(app: typer.Typer, tmp_path: Path) -> None:
     assert found.exit_code == 1
     document = json.loads(found.stdout)
     assert document["outcome"] == "reject"
-    assert [finding["rule"] for finding in document["findings"]] == ["LR-FORMAT-001"]
+    (finding,) = document["findings"]
+    assert finding["rule"] == "LR-FORMAT-001"
+    assert finding["message"] == "this is not a LeRobot dataset: it is an MCAP recording"
+    assert "Convert it" in finding["advice"]
 
 
 def test_the_rules(app: typer.Typer) -> None:

@@ -18,6 +18,7 @@ from forebay.ingest.adapters import lerobot_tables, metadata_tables
 from forebay.ingest.adapters.dataset_folder import DatasetFolder, is_content
 from forebay.ingest.adapters.decoders import Decoders, cores
 from forebay.ingest.adapters.decoding import DataFile, Listing
+from forebay.ingest.adapters.other_kinds import describe_other
 from forebay.ingest.content import Content, Tasks, check_loose_videos, read_tables
 from forebay.ingest.domain import (
     arrival,
@@ -157,7 +158,8 @@ class _Inspector:
             return None
         if info_file.INFO_FILE not in files:
             where = self._distrusted.get(info_file.INFO_FILE) or self._folder.refused.get(info_file.INFO_FILE)
-            self._breaches += arrival.check_no_info(list(files), self._layout, self._folder.arriving(), where)
+            other = describe_other(self._folder.root)
+            self._breaches += arrival.check_no_info(list(files), self._layout, self._folder.arriving(), where, other)
             return None
         try:
             document, broken = info_file.read_document(self._folder.read(info_file.INFO_FILE))

@@ -9,13 +9,24 @@ from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.info_file import INFO_FILE
 
 
-def check_no_info(files: Sequence[str], layout: str, arriving: list[str], unusable: str | None) -> list[Breach]:
-    """A folder without a usable meta/info.json: not all here yet, or none of LeRobot's. `unusable` says what is wrong with it."""
+def check_no_info(
+    files: Sequence[str],
+    layout: str,
+    arriving: list[str],
+    unusable: str | None,
+    other: tuple[str, str] | None = None,
+) -> list[Breach]:
+    """A folder without a usable meta/info.json: not all here yet, or none of LeRobot's.
+
+    `unusable` says what is wrong with the file; `other` what the place is instead, and what to do.
+    """
     deeper = sorted(name.removesuffix(f"/{INFO_FILE}") for name in files if name.endswith(f"/{INFO_FILE}"))
     if unusable is not None:
         text = f"{INFO_FILE} is not usable: {unusable}"
     elif deeper:
         text = f"there is no {INFO_FILE} in this folder, but there are datasets in it: name {listed(deeper)} instead"
+    elif other is not None:
+        text = f"it is {other[0]}"
     elif layout != "unknown" or arriving:
         return check_info_missing(len(files), arriving)
     else:
@@ -26,6 +37,7 @@ def check_no_info(files: Sequence[str], layout: str, arriving: list[str], unusab
             file=INFO_FILE,
             expected=INFO_FILE,
             found=f"{len(files)} files",
+            advice=other[1] if other is not None and unusable is None and not deeper else None,
             message=f"this is not a LeRobot dataset: {text}",
         )
     ]

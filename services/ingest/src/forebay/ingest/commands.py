@@ -16,6 +16,7 @@ from forebay.ingest import convert_command
 from forebay.ingest.domain.breach import REPORT_TEXT, printable
 from forebay.ingest.domain.rules import RULES, RULES_VERSION
 from forebay.runtime.terminal import Terminal, console, plain_table, print_document, print_json, print_line
+from forebay.runtime.wording import counted
 
 if TYPE_CHECKING:
     from forebay.ingest.adapters.dataset_folder import DatasetFolder
@@ -31,7 +32,7 @@ _WORDS = {
     "accept": "[green]accept[/]: every episode may enter a dataset version",
     "accept_with_warning": "[green]accept[/], with warnings",
     "hold": "[magenta]hold[/]: a person has to look before it may be used",
-    "reject": "[red]reject[/]: see the findings; episodes without one may still be used",
+    "reject": "[red]reject[/]: see the findings",
     "incomplete": "[yellow]incomplete[/]: files are missing in our copy",
     "empty": "[yellow]empty[/]: 0 episodes recorded yet",
     "truncated": "[red]truncated[/]: files were cut off and nothing usable is left; upload them again",
@@ -163,7 +164,10 @@ def _show(path: str, report: Report, out: Terminal) -> None:
     out.print(
         f"{counts['episodes']} episodes, {counts['frames']:,} frames: {good} accepted, {counts['held']} held, {counts['rejected']} rejected"
     )
-    out.print(_WORDS.get(report.outcome, report.outcome))
+    usable = (
+        f"; the {counted(good, 'accepted episode')} may still be used" if report.outcome == "reject" and good else ""
+    )
+    out.print(f"{_WORDS.get(report.outcome, report.outcome)}{usable}")
 
 
 def list_rules(

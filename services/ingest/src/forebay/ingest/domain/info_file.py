@@ -120,12 +120,10 @@ def check_storage(document: dict[str, Any]) -> list[Breach]:
     """A dataset whose rows and videos lie in Lance tables, as those of every version do, has no files to judge."""
     if document.get("storage_format") != "lance":
         return []
-    text = (
-        "the dataset is stored as Lance (frames.lance, videos.lance); validate, convert and upload take parquet and mp4 files:"
-        " give the folder that it was made from. If it is a version of Forebay, check it with: forebay dataset check NAME@vN"
-    )
+    text = "the dataset is stored as Lance (frames.lance, videos.lance); validate, convert and upload take parquet and mp4 files"
+    advice = "Give the folder that it was made from. If it is a version of Forebay, check it with: forebay dataset check NAME@vN"
     expected, found = "parquet and mp4 files", "storage_format lance"
-    return [Breach(rule=rules.VERSION, message=text, file=INFO_FILE, expected=expected, found=found)]
+    return [Breach(rule=rules.VERSION, message=text, file=INFO_FILE, expected=expected, found=found, advice=advice)]
 
 
 def check_version(document: dict[str, Any], layout: str) -> list[Breach]:

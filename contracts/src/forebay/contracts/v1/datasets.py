@@ -59,9 +59,9 @@ class DatasetVersionCommitted(EventBody):
     """The request that this version answers, when a person asked for it."""
     withheld: str | None = None
     """Why `train-ready` does not move to it by itself; None: it does."""
-    carried: tuple[str, ...] = ()
+    carried: tuple[str, ...] | None = None
     """Files below meta/ that were taken over byte for byte; the first 100, all of them are in the episode list."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] | None = None
     """What was left out or is not as it was in the sources, in sentences."""
 
 

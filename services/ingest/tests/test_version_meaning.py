@@ -317,7 +317,7 @@ async def test_a_second_upload_with_other_numbers(place: Place, tmp_path: Path) 
         "put it down"
     ] * 3
     assert table["scene"].to_pylist() == [None] * 3 + ["x"] * 3
-    assert any("task numbers of up-2" in note for note in _committed(place, 2).notes)
+    assert any("task numbers of up-2" in note for note in _committed(place, 2).notes or ())
 
 
 async def test_a_second_upload_with_other_notes(place: Place, tmp_path: Path) -> None:

@@ -320,6 +320,27 @@ async def test_a_second_upload_with_other_numbers(place: Place, tmp_path: Path) 
     assert any("task numbers of up-2" in note for note in _committed(place, 2).notes or ())
 
 
+async def test_a_second_upload_that_names_a_task_of_no_table(place: Place, tmp_path: Path) -> None:
+    """The episode that names it is rejected, the others make the next version, and nothing waits for a person."""
+    place.upload(_relabel(lerobot.build(tmp_path / "one")))
+    await place.work()
+    second = _relabel(
+        v2.build(tmp_path / "two", seed=5), {0: "valid", 1: "put it down", 2: "brush", 3: "unused", 4: "none"}
+    )
+    file = second / v2.data_file(1)
+    table = pq.read_table(file)
+    column = table.column_names.index(ANNOTATION)
+    wrong = pa.array([77] * table.num_rows, table.schema.field(column).type)
+    pq.write_table(table.set_column(column, table.schema.field(column), wrong), file)
+    place.upload(second, "up-2")
+    await place.work()
+    (rejected,) = place.log.of(EpisodeRejected)
+    assert rejected.source_index == 1
+    assert [finding.rule for finding in rejected.findings] == ["LR-TASK-001"]
+    assert f"{ANNOTATION} names task 77" in rejected.findings[0].message
+    assert _committed(place, 2).episode_count == 3 + 2
+
+
 async def test_a_second_upload_with_other_notes(place: Place, tmp_path: Path) -> None:
     """What it says otherwise is kept beside, named on record, and nothing of the first is overwritten."""
     first, second = lerobot.build(tmp_path / "one"), lerobot.build(tmp_path / "two", seed=5)

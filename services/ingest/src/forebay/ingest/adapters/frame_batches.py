@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forebay.ingest.adapters.task_numbers import renumbered, same_tasks
-from forebay.ingest.domain.labels import TASK_COLUMN
+from forebay.ingest.domain.labels import referring_columns
 from forebay.ingest.domain.recording import COUNTED, RENUMBERED, ROW_COLUMNS, Feature, Info
 from forebay.ingest.domain.version_plan import PlannedEpisode, Source
 from forebay.ingest.errors import ConversionError, ReadBackError
@@ -28,7 +28,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _storage(column: Column) -> Column:
+def storage_of(column: Column) -> Column:
     return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
@@ -93,23 +93,18 @@ class TaskNumbers:
     """What the task numbers of one origin become in the version, and the columns that hold some."""
 
     numbers: Mapping[int, int]
-    columns: tuple[str, ...]
-    """Beside them, columns of any shape are looked through for fields that are named like task numbers."""
-    free: tuple[str, ...] = ()
+    columns: Mapping[str, bool]
+    """Column -> whether all whole numbers in it are task numbers, as `referring_columns` gives them."""
 
     @property
-    def mapped(self) -> dict[str, bool]:
-        """Columns whose numbers change -> whether all whole numbers in them are task numbers."""
-        if all(old == new for old, new in self.numbers.items()):
-            return {}
-        named = {key: True for key in self.columns if key != TASK_COLUMN}
-        return dict.fromkeys(self.free, False) | named
+    def mapped(self) -> Mapping[str, bool]:
+        """Those whose numbers change."""
+        return {} if all(old == new for old, new in self.numbers.items()) else self.columns
 
 
 def task_numbers(source: Source, numbers: Mapping[int, int]) -> TaskNumbers:
     """Those of one origin of a version."""
-    free = tuple(feature.key for feature in source.info.row_features if feature.is_free)
-    return TaskNumbers(numbers=numbers, columns=source.task_columns, free=free)
+    return TaskNumbers(numbers=numbers, columns=referring_columns(source.info, source.labels))
 
 
 class FrameBuilder:
@@ -134,7 +129,7 @@ class FrameBuilder:
                 made.append(pa.array(self._renumber(rows.column(key), episode)))
             elif key in self._mapped:
                 name = f"episode {episode.accepted.id}: {key}"
-                column = renumbered(_storage(rows.column(key)), self._tasks, name, named=self._mapped[key])
+                column = renumbered(storage_of(rows.column(key)), self._tasks, name, named=self._mapped[key])
                 made.append(self._fixed(column, field, episode))
             else:
                 made.append(self._fixed(rows.column(key), field, episode))
@@ -149,7 +144,7 @@ class FrameBuilder:
             raise ConversionError(msg) from error
 
     def _fixed(self, column: Column, field: pa.Field[Any], episode: PlannedEpisode) -> Column:
-        column = _storage(column)
+        column = storage_of(column)
         fixed = pa.types.is_fixed_size_list(field.type)
         if column.type == field.type and not fixed:
             return column
@@ -239,7 +234,7 @@ def _numbers(column: Column) -> Any:
 
 
 def _same_bits(before: Column, after: Column) -> bool:
-    before, after = _storage(before), _storage(after)
+    before, after = storage_of(before), storage_of(after)
     if len(before) != len(after):
         return False
     if _is_list(before.type) and not pa.types.is_fixed_size_list(after.type):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,24 @@ def _mapped(value: Any, numbers: Mapping[int, int], name: str, *, named: bool) -
         )
         raise ConversionError(msg)
     return numbers[value]
+
+
+def numbers_in(column: Column, *, named: bool) -> set[int]:
+    """Every task number that the column holds; `named` as for `renumbered`."""
+    if named and pa.types.is_integer(column.type) and not column.null_count:
+        return {int(number) for number in np.unique(column.to_numpy(zero_copy_only=False)) if number >= 0}
+    return {number for value in column.to_pylist() for number in _numbers_in(value, named=named)}
+
+
+def _numbers_in(value: Any, *, named: bool) -> Iterator[int]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers_in(inner, named=is_task_number(key))
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _numbers_in(entry, named=named)
+    elif named and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        yield value
 
 
 def same_tasks(before: Any, after: Any, texts: Mapping[int, str], tasks: Sequence[str], *, named: bool) -> bool:

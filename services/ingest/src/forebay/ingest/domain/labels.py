@@ -86,6 +86,15 @@ def task_columns(info: Info, labels: Labels) -> tuple[str, ...]:
     return tuple(found)
 
 
+def referring_columns(info: Info, labels: Labels) -> dict[str, bool]:
+    """Columns beside `task_index` that may hold task numbers -> whether all whole numbers in them are some.
+
+    In columns of any shape only fields that are named like task numbers are.
+    """
+    free = [feature.key for feature in info.row_features if feature.is_free]
+    return dict.fromkeys(free, False) | {key: True for key in task_columns(info, labels) if key != TASK_COLUMN}
+
+
 def _annotated(modality: Any) -> set[str]:
     """Columns that modality.json lists as annotations."""
     section = modality.get("annotation") if isinstance(modality, dict) else None

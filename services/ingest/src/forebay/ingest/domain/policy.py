@@ -49,6 +49,7 @@ FIXED = frozenset(
         rules.DIMENSIONS.id,
         rules.VIDEO_UNREADABLE.id,
         rules.OTHER_FEATURES.id,
+        rules.TASK_UNKNOWN.id,
     }
 )
 """Rules that no policy lowers and nobody waives: what breaks them cannot become rows of a version."""

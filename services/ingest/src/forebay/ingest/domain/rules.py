@@ -56,7 +56,7 @@ __all__ = (
     "Severity",
 )
 
-RULES_VERSION = "11"
+RULES_VERSION = "12"
 """Goes onto every verdict; raised whenever a rule is added or judges differently."""
 
 
@@ -337,7 +337,7 @@ TASK_UNKNOWN = Rule(
     id="LR-TASK-001",
     severity="error",
     title="task known",
-    question="Is every task_index in the task table, with one text?",
+    question="Is every task_index in the task table, with one text? And what other columns call a task, where the dataset has other numbers?",
     why="Without its text the episode trains on a wrong instruction, or stops the loader.",
     fix="Add the task to the task table, take a second text of its number out, or correct task_index.",
 )

@@ -17,8 +17,10 @@ from forebay.contracts.v1.episodes import EpisodeAccepted, EpisodeHeld, EpisodeR
 from forebay.ingest.adapters.carried_meta import read_labels
 from forebay.ingest.adapters.dataset_folder import MAX_JSON_BYTES, DatasetFolder
 from forebay.ingest.adapters.landing_folder import LandingFolders
+from forebay.ingest.adapters.metadata_tables import read_tasks
 from forebay.ingest.adapters.policy_file import project_policy
 from forebay.ingest.adapters.report_files import ReportFiles
+from forebay.ingest.adapters.task_references import check_references
 from forebay.ingest.domain import rules
 from forebay.ingest.domain.breach import Breach, listed
 from forebay.ingest.domain.claims import as_event, compare
@@ -203,7 +205,7 @@ def _compare_features(inspection: Inspection, folder: Path, root: Path | None, p
     before, _ = parse_info(document or {})
     text = None if before is None else _difference(before, root, inspection.info, folder)
     if text is None:
-        return inspection
+        return _told(inspection, _unknown_tasks(inspection, inspection.info, folder, root), policy)
     breach = Breach(
         rule=rules.OTHER_FEATURES,
         file=INFO_FILE,
@@ -226,6 +228,13 @@ def _difference(before: Info, root: Path, info: Info, folder: Path) -> str | Non
         return f"{text} differ"
     labels = (read_labels(DatasetFolder(place), one) for place, one in ((root, before), (folder, info)))
     return difference((before, next(labels)), (info, next(labels)))
+
+
+def _unknown_tasks(inspection: Inspection, info: Info, folder: Path, root: Path) -> list[Breach]:
+    """Task numbers that the upload's own table does not list and that the version cannot keep."""
+    files = DatasetFolder(folder)
+    tasks = (read_tasks(DatasetFolder(root))[0] or {}, inspection.tasks)
+    return check_references(files, info, read_labels(files, info), inspection.episodes, tasks)
 
 
 async def _episodes(upload: Upload, context: WorkContext) -> list[Episode]:

@@ -1,4 +1,4 @@
-"""Memory that threads have freed is used again by others, and what nobody uses goes back to the system."""
+"""Memory that one thread freed is used by others, and unused memory is returned to the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A path that is no dataset is named as what it is, with what to do next."""
+"""A path that is not a dataset is called what it is, with what to do next."""
 
 from __future__ import annotations
 

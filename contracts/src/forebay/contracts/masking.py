@@ -93,7 +93,7 @@ _NAME = re.compile(r"""["']?(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)\\*["']?\s*(?::|
 _OPTION = re.compile(
     r"""(?<![\w-])--?([A-Za-z][\w.-]*)["']?,?\s+(?!["']?(?:-[A-Za-z]|--?[A-Za-z][a-z_.-]*)(?!\w))(?=["']?\S)"""
 )
-"""--name before a value, also in a list of words; what looks like the next option is no value"""
+"""--name before a value, also in a list of words; what looks like the next option is not a value"""
 _VALUE = re.compile(r"""(\$\([^()]*\)|\\*"[^"]{0,4000}"|\\*'[^']{0,4000}'|["'][^\n]*|[^\s"'<\[{][^\s"']*)""")
 """Up to its closing quote, or to the next blank: a password may hold commas, semicolons and dashes."""
 _SENTENCE = re.compile(r"(?<=: )[a-z]{2,14} (?=[a-z]{2}|\d)")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forebay.contracts.save_files import HOLDS_DATA
 from forebay.contracts.v1.models import CheckpointFile, checkpoint_digest
 from forebay.runtime.regular_files import open_regular, read_regular
 
@@ -24,25 +25,6 @@ _IN_PROGRESS = re.compile(
     r"(^|.*[._-])(tmp|temp|part|partial|incomplete|in[_-]?progress|writing|unfinished|lock)$"
     r"|^(tmp|temp)[._-].*|.*[._-]tmp[._-]\w+$|.*~$"
 )
-_HOLDS_DATA = frozenset(
-    [
-        ".safetensors",
-        ".json",
-        ".pt",
-        ".pth",
-        ".bin",
-        ".ckpt",
-        ".pkl",
-        ".npz",
-        ".npy",
-        ".msgpack",
-        ".distcp",
-        ".h5",
-        ".gguf",
-        ".metadata",
-    ]
-)
-"""Files that say nothing when they are empty; others may be marks, such as `DONE`."""
 FILE_SAVES = (".ckpt", ".pt", ".pth")
 _NAMED_STEP = re.compile(r"(?:step|iter)[=_-]?(\d{1,15})", re.IGNORECASE)
 _DCP_METADATA = ".metadata"
@@ -240,7 +222,7 @@ def _broken(path: Path) -> str | None:
     if path.suffix == ".safetensors":
         return safetensors_problem(path)
     if path.stat().st_size == 0:
-        return "the file is empty" if {path.suffix, path.name} & _HOLDS_DATA else None
+        return "the file is empty" if {path.suffix, path.name} & HOLDS_DATA else None
     if path.suffix == ".json":
         try:
             json.loads(read_regular(path))

@@ -1,4 +1,4 @@
-"""What a path is that is no dataset: a file, a recording of another kind, a folder inside a dataset."""
+"""Paths that are not a dataset, and what they are instead: a file, a recording of another kind, a folder inside a dataset."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from forebay.contracts.save_files import HOLDS_DATA
 from forebay.registry.domain.checkpoint_layout import DCP_METADATA, STATE_FILES, Contents
 from forebay.registry.domain.pickle_contents import (
     MAX_PICKLE_BYTES,
@@ -29,25 +30,6 @@ _MAX_JSON_BYTES = 64 << 20
 """A state file may hold the order of all samples."""
 _MAX_INDEX_BYTES = 50_000_000
 _MAX_ARCHIVE_FILES = 200_000
-_HOLDS_DATA = frozenset(
-    [
-        ".safetensors",
-        ".json",
-        ".pt",
-        ".pth",
-        ".bin",
-        ".ckpt",
-        ".pkl",
-        ".npz",
-        ".npy",
-        ".msgpack",
-        ".distcp",
-        ".h5",
-        ".gguf",
-        ".metadata",
-    ]
-)
-"""Files that say nothing when they are empty; others may be marks."""
 _ARCHIVES = frozenset({".pt", ".pth", ".bin", ".ckpt", ".npz"})
 _NOT_JSON = object()
 
@@ -117,7 +99,7 @@ def states_in(folder: Path, names: frozenset[str]) -> dict[str, Any]:
 
 
 def _empty(path: Path) -> str | None:
-    holds_data = path.suffix in _HOLDS_DATA or path.name == DCP_METADATA
+    holds_data = path.suffix in HOLDS_DATA or path.name == DCP_METADATA
     return "empty file" if holds_data and path.stat().st_size == 0 else None
 
 

@@ -226,7 +226,7 @@ KINDS: dict[str, Kind] = {
     "the folder above": Kind(
         change=changes.one_deeper,
         told=(("LR-FORMAT-001", "error", None),),
-        says="there are datasets in it: name reach instead",
+        says="there are datasets in it: reach",
     ),
     "tasks in another order": Kind(
         change=changes.table("meta/tasks.parquet", task_index=[1, 0], task=[*reversed(TASKS)]),

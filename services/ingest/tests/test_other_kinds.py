@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+import typer
+from forebay.ingest import commands
 from forebay.ingest.adapters.other_kinds import describe_other
+from typer.testing import CliRunner
 
 FILES: list[tuple[bytes, str, str]] = [
     (b"\x89MCAP0\r\n" + bytes(9), "an MCAP recording", "convert it"),
@@ -58,3 +62,21 @@ def test_a_part_of_a_dataset_names_the_dataset(tmp_path: Path) -> None:
     assert found == ("the data folder of a dataset", f"Give the folder above it: {tmp_path / 'reach'}")
     assert describe_other(tmp_path / "reach") is None
     assert describe_other(tmp_path) is None
+
+
+def test_convert_says_the_same(tmp_path: Path) -> None:
+    """A file, a part of a dataset, and a folder above one: what it is, and what to give instead."""
+    app = typer.Typer()
+    commands.register(app)
+    inner = tmp_path / "deep" / "reach" / "meta"
+    inner.mkdir(parents=True)
+    (inner / "info.json").write_text("{}")
+    (tmp_path / "a.mcap").write_bytes(b"\x89MCAP0\r\n")
+    for source, code, says in [
+        (tmp_path / "a.mcap", 2, "is an MCAP recording. Convert it"),
+        (inner, 1, f"Give the folder above it: {inner.parent}"),
+        (tmp_path / "deep", 1, "Give the folder of one dataset, reach for example"),
+    ]:
+        found = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / "out"), "--json"])
+        assert found.exit_code == code
+        assert says in json.loads(found.stdout)["message"]

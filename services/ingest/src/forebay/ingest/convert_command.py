@@ -45,11 +45,7 @@ def convert(
     episode is accepted, or what was read back differs; 2: a wrong path; 3: the disk did not do its part.
     """
     if not source.is_dir():
-        _give_up(
-            {"outcome": "refused", "message": f"{source} is no folder; give the one with meta/info.json"},
-            2,
-            as_json=as_json,
-        )
+        _give_up({"outcome": "refused", "message": _not_a_folder(source)}, 2, as_json=as_json)
     try:
         found = _convert(source, target, partial=partial)
     except _Stopped as stopped:
@@ -58,6 +54,17 @@ def convert(
         print_json(found.to_json())
         return
     _show(found, console(wrap=True))
+
+
+def _not_a_folder(source: Path) -> str:
+    from forebay.ingest.adapters.other_kinds import describe_other  # noqa: PLC0415 most calls do without
+
+    try:
+        other = describe_other(source)
+    except OSError as error:
+        return f"{source} cannot be opened: {error.strerror}"
+    what, advice = other or ("not a folder", "Give the folder that contains meta/info.json.")
+    return f"{source} is {what}. {advice}"
 
 
 class _Stopped(Exception):  # noqa: N818 it carries an answer, and is no error of the program
@@ -111,14 +118,20 @@ def _not_accepted(error: Any, source: Path) -> _Stopped:
     first = ", ".join(f"{line['id']} ({', '.join(line['rules'][:3]) or line['outcome']})" for line in skipped[:_SHOWN])
     more = f" and {len(skipped) - _SHOWN} more" if len(skipped) > _SHOWN else ""
     reasons = list(dict.fromkeys(b.rule.id for b in report.breaches if b.severity in {"error", "hold"}))
-    what = (
-        f"episodes {first}{more} are not accepted" if skipped else f"the dataset is not accepted ({', '.join(reasons)})"
-    )
+    worst = next((b for b in report.breaches if b.severity in {"error", "hold"}), None)
+    if skipped:
+        what = f"episodes {first}{more} are not accepted"
+    else:
+        why = f": {worst.message}. {worst.what_to_do}" if worst is not None else ""
+        what = f"the dataset is not accepted ({', '.join(reasons)}){why}"
     take = f"; --partial takes the other {good} over" if good else ""
     return _Stopped(
         1,
         outcome="refused",
-        message=f"{source}: {what}, so nothing was written. See why with: forebay validate {shell_word(str(source))}{take}",
+        message=(
+            f"{source}: {what.rstrip('.')}. Nothing was written. See why with:"
+            f" forebay validate {shell_word(str(source))}{take}"
+        ),
         validation=report.outcome,
         rules=reasons,
         source_episodes=len(report.episodes),

@@ -21,12 +21,14 @@ def check_no_info(
     `unusable` says what is wrong with the file; `other` what the place is instead, and what to do.
     """
     deeper = sorted(name.removesuffix(f"/{INFO_FILE}") for name in files if name.endswith(f"/{INFO_FILE}"))
+    advice = None
     if unusable is not None:
         text = f"{INFO_FILE} is not usable: {unusable}"
     elif deeper:
-        text = f"there is no {INFO_FILE} in this folder, but there are datasets in it: name {listed(deeper)} instead"
+        text = f"there is no {INFO_FILE} in this folder, but there are datasets in it: {listed(deeper)}"
+        advice = f"Give the folder of one dataset, {deeper[0]} for example."
     elif other is not None:
-        text = f"it is {other[0]}"
+        text, advice = f"it is {other[0]}", other[1]
     elif layout != "unknown" or arriving:
         return check_info_missing(len(files), arriving)
     else:
@@ -37,7 +39,7 @@ def check_no_info(
             file=INFO_FILE,
             expected=INFO_FILE,
             found=f"{len(files)} files",
-            advice=other[1] if other is not None and unusable is None and not deeper else None,
+            advice=advice,
             message=f"this is not a LeRobot dataset: {text}",
         )
     ]
